@@ -1,0 +1,15 @@
+//! The pipeline of Seriatim and the ports it stands on.
+//!
+//! Connectors publish documents, workers enrich them through stages, indexers write them in batches to a search
+//! backend, and a publisher knows when the run is complete. Everything here is deterministic given its ports: time,
+//! tasks, blocking work and randomness come through [`env::Env`], Kafka through [`transport::Transport`], the search
+//! backend through [`index::Backend`].
+//!
+//! Architecture invariant: this crate knows no Kafka client, no simulator, no clock, no thread, no file and no socket.
+#![deny(missing_debug_implementations)]
+
+pub mod env;
+pub mod identity;
+pub mod index;
+pub mod machines;
+pub mod transport;

@@ -1,0 +1,1 @@
+//! Protocol decisions as pure state machines: values in, decisions out, no `async`.
