@@ -3,4 +3,6 @@
 //! Each is carried by a loop elsewhere and knows neither the loop, nor a clock, nor a port: time is an argument. Each
 //! has a property test against a model of a page.
 
+pub mod ledger;
 pub mod offsets;
+mod runs;
