@@ -3,6 +3,7 @@
 //! Each is carried by a loop elsewhere and knows neither the loop, nor a clock, nor a port: time is an argument. Each
 //! has a property test against a model of a page.
 
+pub mod batcher;
 pub mod hlc;
 pub mod ledger;
 pub mod offsets;
