@@ -7,4 +7,5 @@ pub mod batcher;
 pub mod hlc;
 pub mod ledger;
 pub mod offsets;
+pub mod retry;
 mod runs;
