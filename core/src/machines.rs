@@ -5,6 +5,7 @@
 
 pub mod batcher;
 pub mod hlc;
+pub mod lanes;
 pub mod ledger;
 pub mod offsets;
 pub mod retry;
