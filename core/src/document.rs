@@ -275,6 +275,22 @@ impl Document {
         out.push(b'}');
     }
 
+    /// Its JSON as a search backend shall have it: the id and the fields, nothing of the pipeline's own.
+    pub fn to_index_json(&self) -> Bytes {
+        let Content { source, fields, .. } = &*self.0;
+        let mut out = Vec::with_capacity(source.len() + 64);
+        out.extend_from_slice(b"{\"id\":");
+        text::write_string(&mut out, &self.0.id);
+        for (name, field) in fields.iter().filter(|(name, _)| !is_reserved(name)) {
+            out.push(b',');
+            text::write_string(&mut out, name);
+            out.push(b':');
+            field.write_json(source, &mut out);
+        }
+        out.push(b'}');
+        out.into()
+    }
+
     /// The fields, without the reserved ones, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&CompactString, FieldRef<'_>)> {
         let source = &self.0.source;
