@@ -212,6 +212,16 @@ mod tests {
         assert!(tracker.done(&tp, Epoch(2), 0) && !tracker.done(&tp, Epoch(2), 0));
     }
 
+    #[test]
+    fn a_delivery_that_goes_back_is_refused() {
+        let (mut tracker, tp) = (OffsetTracker::new(), partition(0));
+        tracker.assign(tp.clone(), Epoch(1), 5);
+        assert!(!tracker.taken(&tp, Epoch(1), 4) && tracker.taken(&tp, Epoch(1), 7));
+        assert!(!tracker.taken(&tp, Epoch(1), 7) && !tracker.taken(&tp, Epoch(1), 6));
+        assert!(tracker.done(&tp, Epoch(1), 7) && !tracker.taken(&tp, Epoch(1), 7));
+        assert_eq!(tracker.low_water(&tp), Some((Epoch(1), 8)));
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Assign { start: i64 },
