@@ -68,7 +68,8 @@ impl OffsetTracker {
     }
 
     /// Notes that the record at `offset` was taken; in the order of delivery. False, and no change, when `epoch` is not
-    /// current or when the offset was passed already: such a record must not be processed.
+    /// current, or when delivery went back within the epoch: the partition's log was cut, its offsets mean other records
+    /// now, and the caller must give this ownership up as lost instead of passing the record over.
     pub fn taken(&mut self, partition: &TopicPartition, epoch: Epoch, offset: i64) -> bool {
         let Some(held) = self.current(partition, epoch) else { return false };
         if offset < held.next {
@@ -209,6 +210,16 @@ mod tests {
         assert!(!tracker.remove(&tp, Epoch(1)) && !tracker.assign(tp.clone(), Epoch(1), 0));
         assert_eq!(tracker.oldest_in_flight(&tp), Some(0));
         assert!(tracker.done(&tp, Epoch(2), 0) && !tracker.done(&tp, Epoch(2), 0));
+    }
+
+    #[test]
+    fn a_delivery_that_goes_back_is_refused() {
+        let (mut tracker, tp) = (OffsetTracker::new(), partition(0));
+        tracker.assign(tp.clone(), Epoch(1), 5);
+        assert!(!tracker.taken(&tp, Epoch(1), 4) && tracker.taken(&tp, Epoch(1), 7));
+        assert!(!tracker.taken(&tp, Epoch(1), 7) && !tracker.taken(&tp, Epoch(1), 6));
+        assert!(tracker.done(&tp, Epoch(1), 7) && !tracker.taken(&tp, Epoch(1), 7));
+        assert_eq!(tracker.low_water(&tp), Some((Epoch(1), 8)));
     }
 
     #[derive(Clone, Debug)]
