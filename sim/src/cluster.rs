@@ -75,8 +75,10 @@ impl Cluster {
     }
 
     /// Applies everything due up to and including `now`, in the order of time; at one instant, requests by connection
-    /// and then by sequence, and then timers. Going back in time does nothing.
+    /// and then by sequence, and then timers. A time that is over counts as the latest
+    /// one seen.
     pub fn advance(&mut self, now: Instant) {
+        let now = now.max(self.cx.now);
         loop {
             let arrival = self.cx.inbox.next_arrival();
             let timer = self.cx.next_timer();
@@ -96,7 +98,7 @@ impl Cluster {
                 _ => break,
             }
         }
-        self.cx.now = self.cx.now.max(now);
+        self.cx.now = now;
     }
 
     /// When and what a request was answered, once. `None` while it is queued or parked.
