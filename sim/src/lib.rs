@@ -1,1 +1,3 @@
-//! Stub.
+//! The simulated world: a Kafka cluster as a state machine, and what surrounds it.
+
+pub mod cluster;
