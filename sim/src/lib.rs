@@ -1,1 +1,4 @@
-//! Stub.
+//! The simulated world: a Kafka cluster as a state machine, and what surrounds it.
+
+mod executor;
+pub mod rng;
