@@ -16,9 +16,11 @@ use std::time::Duration;
 use seriatim_core::env::Instant;
 use tokio::sync::Notify;
 
+use crate::cluster::audit::Audit;
 use crate::cluster::protocol::{BrokerId, ConnectionId, Request, Response};
 use crate::cluster::{Cluster, RequestId};
 use crate::executor::{Executor, Sleep, TaskGroup, lock};
+use crate::history::{Recorder, What};
 use crate::index_server::IndexServer;
 use crate::rng::Stream;
 use crate::trace::Trace;
@@ -105,6 +107,9 @@ pub(crate) struct Inner {
     pub(crate) trace: Trace,
     pub(crate) ticker: Ticker,
     network: Stream,
+    /// Whose member ids these are, learnt from the requests that carry them.
+    members: BTreeMap<Arc<str>, Arc<str>>,
+    pub(crate) recorder: Recorder,
     kafka: Arc<str>,
     waiters: BTreeMap<RequestId, Waker>,
     connections: u64,
@@ -122,12 +127,16 @@ pub(crate) struct Ticker {
 
 impl Shared {
     pub(crate) fn new(executor: Executor, seed: u64, config: WorldConfig) -> Self {
+        let clock = executor.clone();
+        let recorder = Recorder::new(config.history, move || clock.now());
         let inner = Inner {
             cluster: Cluster::new(config.cluster.clone()),
             index: IndexServer::default(),
             trace: Trace::new(config.trace),
             ticker: Ticker::default(),
             network: Stream::new(seed, crate::rng::Concern::Network),
+            members: BTreeMap::new(),
+            recorder,
             kafka: "kafka".into(),
             waiters: BTreeMap::new(),
             connections: 0,
@@ -150,7 +159,7 @@ impl Shared {
 
     /// How long after it is due the ticker applies what nobody else did: a round trip's longest way back, so that the
     /// sender of a request is nearly always there first.
-    fn grace(&self) -> Duration {
+    pub(crate) fn grace(&self) -> Duration {
         Duration::from_micros(self.config.latency_max_micros + 1)
     }
 
@@ -196,9 +205,12 @@ impl Inner {
                 waker.wake();
             }
         }
-        self.index.advance(now, &mut self.trace);
+        self.index.advance(now, &mut self.trace, &self.recorder);
         for (at, audit) in self.cluster.drain_audit() {
             self.trace.push(at, &self.kafka, 0, format_args!("{audit:?}"));
+            if let Some(what) = history_of(audit, &self.members) {
+                self.recorder.record(&self.kafka, 0, what);
+            }
         }
     }
 
@@ -207,7 +219,7 @@ impl Inner {
     }
 
     /// Wakes the ticker when it sleeps past `at`.
-    fn nudge(&mut self, at: Instant) {
+    pub(crate) fn nudge(&mut self, at: Instant) {
         if self.ticker.armed.is_none_or(|armed| at < armed) && !self.ticker.nudged {
             self.ticker.nudged = true;
             if let Some(waker) = self.ticker.waker.take() {
@@ -339,12 +351,31 @@ impl Host {
         let digest = payload_digest(&request);
         inner.trace.push(now, &self.life.node, digest, format_args!("-> {} {request}{suffix}", to.0));
         if !lost {
+            if let Request::OffsetCommit(commit) = &request
+                && !commit.member_id.is_empty()
+                && !inner.members.contains_key(&commit.member_id)
+            {
+                inner.members.insert(commit.member_id.clone(), self.life.node.clone());
+            }
             trip.id = Some(inner.cluster.submit(arrival, connection.id, to, request));
             trip.due = arrival + trip.back;
             trip.set_sleep(trip.due.min(trip.give_up_at));
             inner.nudge(arrival + self.shared.grace());
         }
         trip
+    }
+}
+
+/// What a history says of an audit.
+fn history_of(audit: Audit, members: &BTreeMap<Arc<str>, Arc<str>>) -> Option<What> {
+    match audit {
+        Audit::OffsetCommitted { group, partition, offset, member, .. } => {
+            let sender = members.get(&member).cloned();
+            Some(What::OffsetsCommitted { group, member, sender, partition, offset })
+        }
+        Audit::OffsetRemoved { group, partition, .. } => Some(What::OffsetsExpired { group, partition }),
+        Audit::LogStartMoved { partition, log_start } => Some(What::LogStartMoved { partition, start: log_start }),
+        _ => None,
     }
 }
 
