@@ -1,5 +1,7 @@
 //! The `Backend` port: where an indexer writes.
 
+pub mod memory;
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -12,4 +12,5 @@ pub mod env;
 pub mod identity;
 pub mod index;
 pub mod machines;
+pub mod partitioner;
 pub mod transport;
