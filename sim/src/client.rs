@@ -12,7 +12,6 @@ mod commits;
 mod fetcher;
 mod group;
 mod membership;
-mod partitioner;
 mod producer;
 
 use std::collections::BTreeMap;

@@ -180,6 +180,12 @@ pub(crate) struct Sleep {
     slot: Option<Arc<Slot>>,
 }
 
+impl std::fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sleep").field("until", &self.deadline).finish_non_exhaustive()
+    }
+}
+
 #[derive(Default)]
 struct Slot(Mutex<Option<Waker>>);
 

@@ -6,11 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use compact_str::CompactString;
 use futures_util::future::BoxFuture;
 use seriatim_core::env::Instant;
-use seriatim_core::identity::Version;
+use seriatim_core::index::memory::MemoryIndex;
 use seriatim_core::index::{Action, Backend, BackendError, IndexOp, ItemOutcome};
 
 use crate::history::{self, IndexWrite, Recorder, What, WriteKind};
@@ -40,13 +38,6 @@ pub enum IndexFault {
 /// Decides the fault of each bulk request: the sender's node and the writes.
 pub type IndexHook = Box<dyn FnMut(&str, &[IndexOp]) -> IndexFault + Send>;
 
-/// One document, or the tombstone of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    version: Option<Version>,
-    body: Option<Bytes>,
-}
-
 struct Bulk {
     id: u64,
     sender: Arc<str>,
@@ -55,10 +46,9 @@ struct Bulk {
 }
 
 /// The server's state.
-#[derive(Default)]
 pub(crate) struct IndexServer {
     queue: BTreeMap<(Instant, u64), Bulk>,
-    entries: BTreeMap<CompactString, Entry>,
+    memory: MemoryIndex,
     answers: BTreeMap<u64, Answer>,
     next: u64,
     hook: Option<IndexHook>,
@@ -71,11 +61,21 @@ enum Answer {
 
 impl fmt::Debug for IndexServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IndexServer").field("documents", &self.entries.len()).finish_non_exhaustive()
+        f.debug_struct("IndexServer").field("documents", &self.memory.len()).finish_non_exhaustive()
     }
 }
 
 impl IndexServer {
+    pub(crate) fn new(tombstone_retention: Duration) -> Self {
+        IndexServer {
+            queue: BTreeMap::new(),
+            memory: MemoryIndex::new(tombstone_retention),
+            answers: BTreeMap::new(),
+            next: 0,
+            hook: None,
+        }
+    }
+
     pub(crate) fn set_hook(&mut self, hook: Option<IndexHook>) {
         self.hook = hook;
     }
@@ -84,10 +84,9 @@ impl IndexServer {
         self.queue.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// What a reader sees: id, version and body of every document.
-    pub(crate) fn documents(&self) -> BTreeMap<CompactString, (Option<Version>, Bytes)> {
-        let visible = |(id, entry): (&CompactString, &Entry)| Some((id.clone(), (entry.version, entry.body.clone()?)));
-        self.entries.iter().filter_map(visible).collect()
+    /// The index itself.
+    pub(crate) fn memory(&self) -> &MemoryIndex {
+        &self.memory
     }
 
     fn submit(&mut self, arrival: Instant, sender: Arc<str>, ops: Vec<IndexOp>) -> (u64, Instant) {
@@ -128,7 +127,7 @@ impl IndexServer {
                     ItemOutcome::Rejected { reason: "mapper_parsing_exception".into() }
                 }
                 IndexFault::Throttle(places) if places.contains(&place) => ItemOutcome::Throttled,
-                _ => self.write(&bulk.sender, op, &node, recorder),
+                _ => self.write(at, &bulk.sender, op, &node, recorder),
             };
             let body = if let Action::Upsert(body) = &op.action { history::body_hash(body) } else { 0 };
             trace.push(at, &node, body, format_args!("{} {} {:?} {outcome:?}", bulk.sender, op.id, op.version));
@@ -137,32 +136,38 @@ impl IndexServer {
         outcomes
     }
 
-    fn write(&mut self, sender: &Arc<str>, op: &IndexOp, node: &Arc<str>, recorder: &Recorder) -> ItemOutcome {
-        let body = match &op.action {
-            Action::Upsert(body) => Some(body.clone()),
-            Action::Delete => None,
+    fn write(
+        &mut self,
+        at: Instant,
+        sender: &Arc<str>,
+        op: &IndexOp,
+        node: &Arc<str>,
+        recorder: &Recorder,
+    ) -> ItemOutcome {
+        let seen = self.memory.visible_changes();
+        // The index has no faults of its own here: the hook decides them.
+        let outcome = match self.memory.apply(at, std::slice::from_ref(op)).map(|mut outcomes| outcomes.pop()) {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) | Err(_) => return ItemOutcome::Throttled,
         };
-        let present = self.entries.get(&op.id);
-        if let (Some(version), Some(current)) = (op.version, present.and_then(|entry| entry.version)) {
-            if version == current {
-                return ItemOutcome::Duplicate;
-            }
-            if version < current {
-                return ItemOutcome::Superseded { current };
-            }
+        if outcome == ItemOutcome::Applied {
+            let (kind, body_hash) = match &op.action {
+                Action::Upsert(body) => (WriteKind::Upsert, history::body_hash(body)),
+                Action::Delete => (WriteKind::Delete, 0),
+            };
+            let write = IndexWrite {
+                id: op.id.clone(),
+                version: op.version,
+                kind,
+                body_hash,
+                ticket: op.ticket,
+                position: op.position.clone(),
+            };
+            let changed = self.memory.visible_changes() > seen;
+            let (sender, write) = (Some(sender.clone()), Box::new(write));
+            recorder.record(node, 0, What::IndexApplied { sender, write, changed });
         }
-        let changed = present.and_then(|entry| entry.body.as_ref()) != body.as_ref();
-        let write = IndexWrite {
-            id: op.id.clone(),
-            version: op.version,
-            kind: if body.is_some() { WriteKind::Upsert } else { WriteKind::Delete },
-            body_hash: body.as_deref().map_or(0, history::body_hash),
-            ticket: op.ticket,
-            position: op.position.clone(),
-        };
-        recorder.record(node, 0, What::IndexApplied { sender: Some(sender.clone()), write, changed });
-        self.entries.insert(op.id.clone(), Entry { version: op.version, body });
-        ItemOutcome::Applied
+        outcome
     }
 }
 

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use seriatim_core::env::Instant;
+use seriatim_core::identity::TopicPartition;
 use tokio::sync::Notify;
 
 use crate::cluster::audit::Audit;
@@ -112,6 +113,8 @@ pub(crate) struct Inner {
     pub(crate) recorder: Recorder,
     kafka: Arc<str>,
     waiters: BTreeMap<RequestId, Waker>,
+    /// What live group members have polled: the next offset, and by which life.
+    polled: BTreeMap<(Arc<str>, TopicPartition), (Arc<str>, u32, i64)>,
     connections: u64,
     window: Instant,
     calls: u64,
@@ -131,7 +134,7 @@ impl Shared {
         let recorder = Recorder::new(config.history, move || clock.now());
         let inner = Inner {
             cluster: Cluster::new(config.cluster.clone()),
-            index: IndexServer::default(),
+            index: IndexServer::new(config.tombstone_retention),
             trace: Trace::new(config.trace),
             ticker: Ticker::default(),
             network: Stream::new(seed, crate::rng::Concern::Network),
@@ -139,6 +142,7 @@ impl Shared {
             recorder,
             kafka: "kafka".into(),
             waiters: BTreeMap::new(),
+            polled: BTreeMap::new(),
             connections: 0,
             window: Instant::default(),
             calls: 0,
@@ -235,6 +239,17 @@ impl Inner {
         }
     }
 
+    /// Records of `group` that live members polled and that no committed offset covers.
+    pub(crate) fn in_flight(&self, group: &str, committed: impl Fn(&TopicPartition) -> i64) -> u64 {
+        let own = self.polled.iter().filter(|((of, _), _)| &**of == group);
+        own.map(|((_, partition), (_, _, next))| (next - committed(partition)).max(0).unsigned_abs()).sum()
+    }
+
+    /// A life is over: what it polled is nobody's any more.
+    pub(crate) fn forget_life(&mut self, life: &Life) {
+        self.polled.retain(|_, (node, incarnation, _)| *node != life.node || *incarnation != life.incarnation);
+    }
+
     /// Counts a call that a program made, and ends the run when it makes them without waiting for anything.
     pub(crate) fn count_call(&mut self, now: Instant, life: &Life) {
         if now.since(self.window) > PROGRESS_WINDOW {
@@ -300,6 +315,31 @@ impl Host {
     pub(crate) async fn halt_if_dead(&self) {
         if self.is_dead() {
             std::future::pending::<()>().await;
+        }
+    }
+
+    /// Notes what a group member was given.
+    pub(crate) fn note_polled(&self, group: &Arc<str>, records: &[seriatim_core::transport::Record]) {
+        let mut inner = self.shared.lock();
+        let mut ahead = records.iter().peekable();
+        while let Some(record) = ahead.next() {
+            let position = &record.position;
+            // The last of a run of one partition stands for all.
+            if ahead.peek().is_none_or(|next| next.position.partition != position.partition) {
+                let next = (self.life.node.clone(), self.life.incarnation, position.offset + 1);
+                inner.polled.insert((group.clone(), position.partition.clone()), next);
+            }
+        }
+    }
+
+    /// Notes that a group member gave partitions back.
+    pub(crate) fn forget_polled<'a>(&self, group: &Arc<str>, partitions: impl Iterator<Item = &'a TopicPartition>) {
+        let mut inner = self.shared.lock();
+        for partition in partitions {
+            let key = (group.clone(), partition.clone());
+            if inner.polled.get(&key).is_some_and(|(node, ..)| *node == self.life.node) {
+                inner.polled.remove(&key);
+            }
         }
     }
 

@@ -16,12 +16,10 @@ use bytes::Bytes;
 use compact_str::CompactString;
 use futures_util::future::{BoxFuture, Either, select};
 use seriatim_core::env::Instant;
-use seriatim_core::identity::{TopicPartition, Version};
-use seriatim_core::transport::Committed;
+use seriatim_core::identity::Version;
 
 use crate::client::SimTransport;
 use crate::cluster::ClusterConfig;
-use crate::cluster::protocol::Record;
 use crate::env::SimEnv;
 use crate::executor::{self, Executor, lock};
 use crate::history::{Keep, NodeRecorder, Recorder, What};
@@ -47,6 +45,8 @@ pub struct WorldConfig {
     pub metadata_max_age: Duration,
     /// How long the broker may hold an empty fetch (`fetch.wait.max.ms`).
     pub fetch_wait: Duration,
+    /// How long the index remembers deletes.
+    pub tombstone_retention: Duration,
     /// How much of the trace is kept.
     pub trace: TraceMode,
     /// How much of the history is kept.
@@ -65,6 +65,7 @@ impl Default for WorldConfig {
             retry_backoff: Duration::from_millis(100),
             metadata_max_age: Duration::from_secs(300),
             fetch_wait: Duration::from_millis(500),
+            tombstone_retention: Duration::from_secs(24 * 3600),
             trace: TraceMode::Ring(200),
             history: Keep::Events,
             time_limit: Duration::from_secs(24 * 3600),
@@ -235,6 +236,7 @@ impl World {
         if let Some(life) = self.with_slot(name, false, |slot| slot.life.take()).filter(|life| !life.is_dead()) {
             life.kill();
             self.shared.executor.kill(life.group);
+            self.shared.lock().forget_life(&life);
             self.note(name, "crashed");
             self.recorder().record(&life.node, life.incarnation, What::Crashed);
         }
@@ -361,8 +363,10 @@ impl World {
     }
 
     /// What a reader of the index sees.
-    pub fn index_documents(&self) -> BTreeMap<CompactString, (Option<Version>, Bytes)> {
-        self.shared.current().index.documents()
+    pub fn index_documents(&self) -> BTreeMap<CompactString, (Version, Bytes)> {
+        let inner = self.shared.current();
+        let documents = inner.index.memory().documents();
+        documents.map(|(id, version, body)| (id.into(), (version, body.clone()))).collect()
     }
 
     /// The history of the run. Record what only the scenario knows with it.
@@ -431,6 +435,7 @@ impl World {
                 let life = inside.host.life.clone();
                 inside.host.shared.lock().recorder.record(&life.node, life.incarnation, What::Stopped);
                 life.kill();
+                inside.host.shared.lock().forget_life(&life);
                 inside.host.shared.executor.kill(life.group);
                 if let Some(slots) = world.upgrade()
                     && let Some(slot) = lock(&slots).by_name.get_mut(&*life.node)

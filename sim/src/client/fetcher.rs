@@ -21,6 +21,7 @@ use crate::network::{NetworkError, RoundTrip};
 const FETCH_RECORDS_MAX: usize = 1_000;
 
 /// A fetch on its way.
+#[derive(Debug)]
 pub(super) struct Flight {
     pub(super) broker: BrokerId,
     pub(super) asked: Vec<(TopicPartition, Epoch, i64)>,

@@ -15,12 +15,13 @@ use futures_util::future::select;
 use futures_util::stream::FuturesUnordered;
 use seriatim_core::env::Instant;
 use seriatim_core::identity::TopicPartition;
+use seriatim_core::partitioner;
 use seriatim_core::transport::{
     Appended, Delivery, ErrorKind, Outgoing, Producer, ProducerConfig, TransportError,
 };
 use tokio::sync::{Notify, oneshot};
 
-use super::{Client, TRIES_MAX, broker_error, error_kind, partitioner};
+use super::{Client, TRIES_MAX, broker_error, error_kind};
 use crate::cluster::protocol::{
     BATCH_OVERHEAD_BYTES, BrokerId, ErrorCode, ProducePartition, ProducerId, Record, Request, Response,
 };
@@ -185,7 +186,7 @@ impl Core {
         let count = self.client.partitions_of(&record.topic, UNKNOWN_TOPIC_TRIES_MAX as usize).await?;
         let number = match (record.partition, &record.key) {
             (Some(partition), _) => partition,
-            (None, Some(key)) => partitioner::partition_of(key, count),
+            (None, Some(key)) => partitioner::partition(key, count),
             (None, None) => i32::try_from(any % u64::from(count.max(1))).unwrap_or(0),
         };
         if number < 0 || number.unsigned_abs() >= count {
@@ -379,7 +380,8 @@ async fn run(core: Arc<Core>) {
                 None => std::future::pending().await,
             }
         };
-        let waiting = select(woken, pin!(timer));
+        let timer = pin!(timer);
+        let waiting = select(woken, timer);
         if let futures_util::future::Either::Left(((broker, batches, answer), _)) = select(pin!(answered), waiting).await
         {
             receive(&core, broker, batches, answer);
