@@ -127,6 +127,12 @@ impl Inbox {
         }
     }
 
+    /// Gives a parked request up: it is never answered.
+    pub(super) fn abandon(&mut self, id: RequestId) {
+        debug_assert!(matches!(self.slots[id.slot as usize].stage, Stage::Parked), "{id} is parked");
+        self.release(id);
+    }
+
     fn release(&mut self, id: RequestId) {
         self.slots[id.slot as usize].stage = Stage::Free;
         self.free.push(id.slot);
