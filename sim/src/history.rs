@@ -413,6 +413,17 @@ pub enum What {
         /// The next offset to read.
         offset: i64,
     },
+    /// A member's assignment took effect at the coordinator.
+    GroupAssigned {
+        /// The group.
+        group: Arc<str>,
+        /// Member id.
+        member: Arc<str>,
+        /// The generation.
+        generation: i32,
+        /// Everything that it now has.
+        partitions: Vec<TopicPartition>,
+    },
     /// A coordinator forgot an offset.
     OffsetsExpired {
         /// The group.

@@ -4,3 +4,4 @@
 //! they judge a run against a real cluster as well.
 
 pub mod history;
+pub mod recorded;
