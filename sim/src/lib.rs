@@ -3,5 +3,6 @@
 //! Architecture invariant: checkers read [`history`] only, never the internals of a component or of the world, so that
 //! they judge a run against a real cluster as well.
 
+pub mod checkers;
 pub mod history;
 pub mod recorded;
