@@ -18,15 +18,15 @@ use seriatim_core::identity::TopicPartition;
 use crate::history::Event;
 
 mod completion;
+mod facts;
 mod index;
 mod offsets;
 mod order;
 mod polls;
 mod sink;
 
-pub use index::{
-    AppliedCommit, At, Attempt, Consumer, GroupAssignment, HistoryIndex, Known, Output, Publish, Role, Run, Span,
-};
+pub use facts::{AppliedCommit, At, Attempt, Consumer, GroupAssignment, Known, Output, Publish, Role, Run, Span};
+pub use index::HistoryIndex;
 
 /// Something that must not happen, and did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

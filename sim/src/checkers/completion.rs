@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use seriatim_core::identity::{RunId, TopicPartition};
 
-use super::index::{At, Attempt, HistoryIndex, Output, Publish, Run};
+use super::facts::{At, Attempt, Output, Publish, Run};
+use super::index::HistoryIndex;
 use super::{History, Violation};
 use crate::history::{LifecycleKind, RunSummary, What, WriteOutcome};
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use seriatim_core::identity::TopicPartition;
 
-use super::index::{AppliedCommit, At, HistoryIndex, Known, Role};
+use super::facts::{AppliedCommit, At, Known, Role};
+use super::index::HistoryIndex;
 use super::{History, Violation};
 use crate::history::{Ack, What};
 

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seriatim_core::identity::{Epoch, RunId, TopicPartition};
 
-use super::index::{At, HistoryIndex, Role};
+use super::facts::{At, Role};
+use super::index::HistoryIndex;
 use super::{History, Violation};
 use crate::history::{Ack, Call, Delivered, Event, IndexWrite, Produced, What, WriteOutcome};
 

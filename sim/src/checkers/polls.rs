@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use seriatim_core::identity::TopicPartition;
 
-use super::index::{At, HistoryIndex, Span};
+use super::facts::{At, Span};
+use super::index::HistoryIndex;
 use super::{History, Violation};
 use crate::history::{Delivered, What};
 
@@ -73,8 +74,6 @@ fn starts(index: &HistoryIndex, span: &Span, found: &mut Vec<Violation>) {
     let mut wrong = |words: String, witness: Vec<At>| {
         found.push(Violation::new(CHECKER, "epoch-start", words, witness).on(partition));
     };
-    let applied = group_of(index, span).and_then(|group| index.commits.get(&(group, partition.clone())));
-    let applied = applied.map_or(&[][..], Vec::as_slice);
     match span.committed {
         Some(committed) => {
             let moved =
@@ -96,18 +95,28 @@ fn starts(index: &HistoryIndex, span: &Span, found: &mut Vec<Violation>) {
             }
         }
     }
-    // The offset was read between the coordinator's assignment and its arrival here: any value of that time will do.
-    let read_after = read_after(index, span);
-    let before = applied.iter().rev().find(|commit| commit.at < read_after);
-    let mut within = applied.iter().filter(|commit| commit.at >= read_after && commit.at < span.assigned);
-    let possible = within.clone().map(|commit| commit.offset).chain([before.and_then(|commit| commit.offset)]);
-    if !applied.is_empty() && !possible.into_iter().any(|offset| offset == span.committed) {
-        let last = within.next_back().or(before);
-        let stood = last.and_then(|commit| commit.offset).map_or("nothing".to_owned(), |offset| offset.to_string());
-        let read = span.committed.map_or("nothing".to_owned(), |offset| offset.to_string());
-        let words = format!("the owner of {partition} read {read} as committed where {stood} stood");
-        wrong(words, last.map(|commit| commit.at).into_iter().chain([span.assigned]).collect());
+    reads_committed(index, span, found);
+}
+
+/// The committed offset was read between the coordinator's assignment and its arrival here: any value of that time
+/// will do. Only where the history says what the coordinator applied.
+fn reads_committed(index: &HistoryIndex, span: &Span, found: &mut Vec<Violation>) {
+    let applied = group_of(index, span).and_then(|group| index.commits.get(&(group, span.partition.clone())));
+    let Some(applied) = applied.filter(|applied| applied.iter().any(|commit| commit.member.is_some())) else { return };
+    let first = applied.partition_point(|commit| commit.at < read_after(index, span));
+    let end = applied.partition_point(|commit| commit.at < span.assigned);
+    let before = first.checked_sub(1).map(|before| &applied[before]);
+    let within = applied[first..end.max(first)].iter();
+    let mut possible = within.clone().map(|commit| commit.offset).chain([before.and_then(|commit| commit.offset)]);
+    if possible.any(|offset| offset == span.committed) {
+        return;
     }
+    let last = within.as_slice().last().or(before);
+    let text = |offset: Option<i64>| offset.map_or("nothing".to_owned(), |offset| offset.to_string());
+    let (read, stood) = (text(span.committed), text(last.and_then(|commit| commit.offset)));
+    let words = format!("the owner of {} read {read} as committed where {stood} stood", span.partition);
+    let witness = last.map(|commit| commit.at).into_iter().chain([span.assigned]);
+    found.push(Violation::new(CHECKER, "epoch-start", words, witness).on(&span.partition));
 }
 
 fn group_of(index: &HistoryIndex, span: &Span) -> Option<std::sync::Arc<str>> {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use seriatim_core::identity::{RunId, TopicPartition, Version};
 
-use super::index::{At, Attempt, HistoryIndex};
+use super::facts::{At, Attempt};
+use super::index::HistoryIndex;
 use super::{History, Tolerated, Violation};
 use crate::history::{Event, IndexWrite, What, WriteKind, WriteOutcome};
 
