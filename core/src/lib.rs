@@ -8,9 +8,14 @@
 //! Architecture invariant: this crate knows no Kafka client, no simulator, no clock, no thread, no file and no socket.
 #![deny(missing_debug_implementations)]
 
+pub mod document;
 pub mod env;
+pub mod event;
 pub mod identity;
 pub mod index;
 pub mod machines;
 pub mod partitioner;
+pub mod pipeline;
+pub mod stage;
+pub mod stages;
 pub mod transport;

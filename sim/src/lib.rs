@@ -15,8 +15,10 @@ mod network;
 mod trace;
 mod world;
 
+pub mod checkers;
 pub mod cluster;
 pub mod history;
+pub mod recorded;
 pub mod rng;
 
 pub use client::{SimAdmin, SimAssigned, SimGroup, SimPoller, SimProducer, SimTransport};

@@ -239,6 +239,14 @@ impl Inner {
         }
     }
 
+    /// Puts a request straight to broker `to`, without a network, and gives its answer. For what never parks.
+    pub(crate) fn ask(&mut self, now: Instant, to: BrokerId, request: Request) -> Option<Response> {
+        self.pump(now);
+        let id = self.cluster.submit(now, ConnectionId(0), to, request);
+        self.pump(now);
+        self.cluster.take_response(id).map(|(_, response)| response)
+    }
+
     /// Records of `group` that live members polled and that no committed offset covers.
     pub(crate) fn in_flight(&self, group: &str, committed: impl Fn(&TopicPartition) -> i64) -> u64 {
         let own = self.polled.iter().filter(|((of, _), _)| &**of == group);

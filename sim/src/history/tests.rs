@@ -1,3 +1,5 @@
+use seriatim_core::identity::{Epoch, Position, RunId, Ticket, TopicPartition, Version};
+
 use super::*;
 
 fn recorder() -> Recorder {

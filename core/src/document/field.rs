@@ -1,0 +1,139 @@
+//! One field of a document: text as it was read, or a value as it was set.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use super::text;
+use super::value::{VALUE_LEVELS_MAX, Value, ValueError};
+
+/// How a document holds a field.
+#[derive(Clone)]
+pub(crate) enum Field {
+    /// Checked JSON text: this range of the document's source.
+    Source { start: u32, end: u32 },
+    /// Checked JSON text of another document's source.
+    Text(Bytes),
+    /// Set by somebody; at most [`VALUE_LEVELS_MAX`] deep.
+    Value(Value),
+    /// Attached children, each the JSON of one.
+    Documents(Vec<Bytes>),
+}
+
+impl Field {
+    /// As JSON text that no longer needs `source`, sharing its memory.
+    pub(crate) fn detached(&self, source: &Bytes) -> Field {
+        match self {
+            &Field::Source { start, end } => Field::Text(source.slice(start as usize..end as usize)),
+            other => other.clone(),
+        }
+    }
+
+    pub(crate) fn view<'a>(&'a self, source: &'a Bytes) -> Option<FieldRef<'a>> {
+        let text = |bytes| std::str::from_utf8(bytes).expect("a document's source was checked when it was read");
+        match self {
+            &Field::Source { start, end } => Some(FieldRef::Json(text(&source[start as usize..end as usize]))),
+            Field::Text(bytes) => Some(FieldRef::Json(text(bytes))),
+            Field::Value(value) => Some(FieldRef::Value(value)),
+            Field::Documents(_) => None,
+        }
+    }
+
+    pub(crate) fn write_json(&self, source: &Bytes, out: &mut Vec<u8>) {
+        match self {
+            &Field::Source { start, end } => out.extend_from_slice(&source[start as usize..end as usize]),
+            Field::Text(bytes) => out.extend_from_slice(bytes),
+            Field::Value(value) => value.write_json(out),
+            Field::Documents(children) => {
+                out.push(b'[');
+                for (at, child) in children.iter().enumerate() {
+                    if at > 0 {
+                        out.push(b',');
+                    }
+                    out.extend_from_slice(child);
+                }
+                out.push(b']');
+            }
+        }
+    }
+}
+
+/// A field, or an element of one, as a reader sees it.
+#[derive(Clone, Copy, Debug)]
+pub enum FieldRef<'a> {
+    /// JSON text that nobody has touched, without space around it.
+    Json(&'a str),
+    /// A value.
+    Value(&'a Value),
+}
+
+impl<'a> FieldRef<'a> {
+    /// Whether it is `null`.
+    pub fn is_null(self) -> bool {
+        matches!(self, FieldRef::Json("null") | FieldRef::Value(Value::Null))
+    }
+
+    /// Whether it is a list.
+    pub fn is_list(self) -> bool {
+        match self {
+            FieldRef::Json(json) => json.starts_with('['),
+            FieldRef::Value(value) => matches!(value, Value::Array(_)),
+        }
+    }
+
+    /// Whether it is a string.
+    pub fn is_string(self) -> bool {
+        match self {
+            FieldRef::Json(json) => json.starts_with('"'),
+            FieldRef::Value(value) => matches!(value, Value::String(_)),
+        }
+    }
+
+    /// Element 0 of a list, `None` when that is empty; anything else itself.
+    pub fn first(self) -> Option<FieldRef<'a>> {
+        match self {
+            FieldRef::Json(json) if json.starts_with('[') => text::first_element(json).map(FieldRef::Json),
+            FieldRef::Value(Value::Array(items)) => items.first().map(FieldRef::Value),
+            scalar => Some(scalar),
+        }
+    }
+
+    /// The elements of a list; anything else as a list of one.
+    pub fn items(self) -> Vec<FieldRef<'a>> {
+        match self {
+            FieldRef::Json(json) if json.starts_with('[') => {
+                text::elements(json).into_iter().map(FieldRef::Json).collect()
+            }
+            FieldRef::Value(Value::Array(items)) => items.iter().map(FieldRef::Value).collect(),
+            scalar => vec![scalar],
+        }
+    }
+
+    /// It as text: a string's content, a number's or a truth value's text, the JSON of a list or an object; `None`
+    /// for `null`.
+    pub fn text(self) -> Option<Cow<'a, str>> {
+        match self {
+            FieldRef::Json("null") | FieldRef::Value(Value::Null) => None,
+            FieldRef::Json(json) if json.starts_with('"') => Some(text::string(json)),
+            FieldRef::Json(json) => Some(Cow::Borrowed(json)),
+            FieldRef::Value(Value::String(string)) => Some(Cow::Borrowed(string)),
+            FieldRef::Value(value) => Some(Cow::Owned(value.to_json())),
+        }
+    }
+
+    /// It as a value of its own.
+    pub fn to_value(self) -> Result<Value, ValueError> {
+        match self {
+            FieldRef::Json(json) => text::decode(json, VALUE_LEVELS_MAX),
+            FieldRef::Value(value) => Ok(value.clone()),
+        }
+    }
+
+    /// Appends it as JSON; untouched text as it is.
+    pub fn write_json(self, out: &mut Vec<u8>) {
+        match self {
+            FieldRef::Json(json) => out.extend_from_slice(json.as_bytes()),
+            FieldRef::Value(value) => value.write_json(out),
+        }
+    }
+}
