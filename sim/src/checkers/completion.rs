@@ -1,0 +1,244 @@
+//! Completion: never early, always at last, and nothing changes for a reader afterwards; the summary adds up.
+//!
+//! A publish is finished when *one* attempt has every output terminal, the parent among them: attempts are not mixed.
+
+use std::collections::BTreeMap;
+
+use seriatim_core::identity::{RunId, TopicPartition};
+
+use super::facts::{At, Attempt, Output, Publish, Run};
+use super::index::HistoryIndex;
+use super::{History, Violation};
+use crate::history::{LifecycleKind, RunSummary, What, WriteOutcome};
+
+const CHECKER: &str = "completion";
+
+/// Pending publishes that are named one by one.
+const NAMED_MAX: usize = 3;
+
+pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
+    for (id, run) in &history.index.runs {
+        match run.complete {
+            Some((at, summary)) => {
+                early(history.index, *id, run, at, found);
+                adds_up(history.index, *id, run, at, &summary, found);
+            }
+            None => never(history, *id, run, found),
+        }
+    }
+    writes_after(history, found);
+}
+
+fn early(index: &HistoryIndex, id: RunId, run: &Run, complete: At, found: &mut Vec<Violation>) {
+    for publish in run.publishes.iter().map(|number| &index.publishes[*number]) {
+        let Some(acked) = publish.acked else { continue };
+        let closed = index.closed(id, publish.ticket.sequence);
+        if acked > complete {
+            let words =
+                format!("run {id:?} was declared complete before the publish of {} was acknowledged", publish.id);
+            found.push(Violation::new(CHECKER, "completed-early", words, [complete, acked]).about(publish.id.clone()));
+        } else if closed.is_none_or(|closed| closed > complete) {
+            let state = state_at(index, publish, complete);
+            let words = format!("run {id:?} was declared complete while {} was pending: {state}", publish.id);
+            let witness = [publish.invoked, complete].into_iter().chain(closed);
+            found.push(Violation::new(CHECKER, "completed-early", words, witness).about(publish.id.clone()));
+        }
+    }
+}
+
+/// How far the furthest attempt at a publish was.
+fn state_at(index: &HistoryIndex, publish: &Publish, at: At) -> String {
+    let attempts = index.attempts_of(publish.ticket.run, publish.ticket.sequence);
+    let terminal = |attempt: &Attempt| {
+        attempt.outputs.values().filter(|output| output.terminal().is_some_and(|terminal| terminal <= at)).count()
+    };
+    match attempts.max_by_key(|(_, attempt)| terminal(attempt)) {
+        None => "no worker gave any output of it".to_owned(),
+        Some((nonce, attempt)) => {
+            let of = attempt.outputs_known.map_or("an unknown number of".to_owned(), |count| count.to_string());
+            format!("{} of {of} outputs of attempt {:04x} were terminal", terminal(attempt), nonce & 0xffff)
+        }
+    }
+}
+
+fn writes_after(history: &History<'_>, found: &mut Vec<Violation>) {
+    for (at, event) in history.events.iter().enumerate() {
+        let What::IndexApplied { write, changed: true, .. } = &event.what else { continue };
+        let run = history.index.runs.get(&write.ticket.run).and_then(|run| run.complete);
+        let Some((complete, summary)) = run.filter(|(complete, _)| *complete < at) else { continue };
+        let attempts = || history.index.attempts_of(write.ticket.run, write.ticket.sequence);
+        let gave_up = attempts().any(|(_, attempt)| attempt.outputs.values().any(|output| output.gave_up.is_some()));
+        // Both were reported to whoever started the run.
+        let unsettled = summary.unsettled > 0 && gave_up;
+        let ambiguous = summary.ambiguous > 0 && attempts().nth(1).is_some();
+        if !unsettled && !ambiguous {
+            let words = format!("{} changed in the index after run {:?} was complete", write.id, write.ticket.run);
+            let violation = Violation::new(CHECKER, "write-after-completion", words, [complete, at]);
+            found.push(violation.about(write.id.clone()));
+        }
+    }
+}
+
+fn never(history: &History<'_>, id: RunId, run: &Run, found: &mut Vec<Violation>) {
+    let index = history.index;
+    let Some(first) = run.publishes.first().map(|number| &index.publishes[*number]) else { return };
+    let publisher = &history.events[first.invoked];
+    let crashed = index.crashes.contains_key(&(publisher.node.clone(), publisher.incarnation));
+    if !history.options.expect_completion || crashed {
+        return;
+    }
+    let publishes = run.publishes.iter().map(|number| &index.publishes[*number]);
+    let pending: Vec<&Publish> =
+        publishes.filter(|publish| index.closed(id, publish.ticket.sequence).is_none()).collect();
+    let count = run.publishes.len();
+    let mut witness = vec![first.invoked];
+    let mut words = format!("run {id:?} was never declared complete");
+    if pending.is_empty() {
+        words += &format!(", although all of its {count} publishes are finished");
+        let last = run.publishes.iter().filter_map(|number| index.closed(id, index.publishes[*number].ticket.sequence));
+        witness.extend(last.max());
+    } else {
+        words += &format!(": {} of {count} publishes are pending", pending.len());
+        let holders = Holders::new(history);
+        for publish in pending.iter().take(NAMED_MAX) {
+            let (state, at) = holders.describe(index, publish);
+            words += &format!("; {} (#{}): {state}", publish.id, publish.ticket.sequence);
+            witness.push(publish.invoked);
+            witness.extend(at);
+        }
+    }
+    let mut violation = Violation::new(CHECKER, "completed-never", words, witness);
+    violation.ids = pending.iter().take(NAMED_MAX).map(|publish| publish.id.clone()).collect();
+    found.push(violation);
+}
+
+/// Who was last given each record.
+struct Holders<'a> {
+    history: &'a History<'a>,
+    last: BTreeMap<(&'a TopicPartition, i64), At>,
+}
+
+impl<'a> Holders<'a> {
+    fn new(history: &'a History<'a>) -> Self {
+        let mut last = BTreeMap::new();
+        for (at, event) in history.events.iter().enumerate() {
+            if let What::Polled { records, .. } = &event.what {
+                for record in records {
+                    last.insert((&record.position.partition, record.position.offset), at);
+                }
+            }
+        }
+        Holders { history, last }
+    }
+
+    fn holder(&self, partition: &TopicPartition, offset: i64) -> (String, Option<At>) {
+        match self.last.get(&(partition, offset)) {
+            None => (format!("{partition}@{offset} was never read"), None),
+            Some(at) => (format!("{} holds {partition}@{offset}", self.history.events[*at].node), Some(*at)),
+        }
+    }
+
+    fn describe(&self, index: &HistoryIndex, publish: &Publish) -> (String, Option<At>) {
+        let key = (publish.ticket.run, publish.ticket.sequence);
+        let furthest = index.attempts_of(key.0, key.1).max_by_key(|(_, attempt)| attempt.handed_on(false).is_some());
+        let waiting = furthest.and_then(|(_, attempt)| {
+            let open = attempt.outputs.iter().find(|(_, output)| output.terminal().is_none() && output.dest.is_some());
+            open.map(|(ordinal, output)| (attempt.outputs_known, *ordinal, output))
+        });
+        if let Some((count, ordinal, Output { dest: Some((_, partition, offset)), .. })) = waiting {
+            let (holder, at) = self.holder(partition, *offset);
+            let count = count.map_or("?".to_owned(), |count| count.to_string());
+            return (format!("output {ordinal} of {count} is not terminal, {holder}"), at);
+        }
+        match index.sources.get(&key).and_then(|places| places.first()) {
+            Some((partition, offset)) => self.holder(partition, *offset),
+            None if publish.acked.is_some() => (state_at(index, publish, At::MAX), publish.acked),
+            None => ("its publish was never acknowledged".to_owned(), None),
+        }
+    }
+}
+
+/// How many outputs of a class an honest summary may count: attempts may differ in what became of an output.
+#[derive(Clone, Copy, Default)]
+struct Bounds {
+    low: u64,
+    high: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Classes {
+    children: Bounds,
+    indexed: Bounds,
+    dropped: Bounds,
+    failed: Bounds,
+}
+
+fn classes(attempt: &Attempt, until: At) -> Classes {
+    let mut classes = Classes::default();
+    let count = |bounds: &mut Bounds, may: bool, alone: bool| {
+        bounds.high += u64::from(may);
+        bounds.low += u64::from(may && alone);
+    };
+    for output in attempt.outputs.values() {
+        let gave_up = output.gave_up.filter(|(at, _)| *at <= until).map(|(_, kind)| kind);
+        let answered = output.answered.filter(|(at, _)| *at <= until).map(|(_, outcome)| outcome);
+        let indexed = answered.is_some_and(WriteOutcome::is_indexed);
+        let dropped = gave_up == Some(LifecycleKind::Dropped);
+        let failed = gave_up == Some(LifecycleKind::Failed) || answered == Some(WriteOutcome::Rejected);
+        let alone = u8::from(indexed) + u8::from(dropped) + u8::from(failed) == 1;
+        count(&mut classes.indexed, indexed, alone);
+        count(&mut classes.dropped, dropped, alone);
+        count(&mut classes.failed, failed, alone);
+    }
+    let children = u64::from(attempt.outputs_known.unwrap_or(1).saturating_sub(1));
+    classes.children = Bounds { low: children, high: children };
+    classes
+}
+
+fn adds_up(index: &HistoryIndex, id: RunId, run: &Run, complete: At, summary: &RunSummary, found: &mut Vec<Violation>) {
+    let mut wrong = |words: String| {
+        found.push(Violation::new(CHECKER, "summary-mismatch", format!("run {id:?}: {words}"), [complete]));
+    };
+    let publishes = run.publishes.iter().map(|number| &index.publishes[*number]);
+    let acked: Vec<&Publish> = publishes.filter(|publish| publish.acked.is_some_and(|at| at <= complete)).collect();
+    if summary.published != acked.len() as u64 {
+        wrong(format!("the summary counts {} published where {} were acknowledged", summary.published, acked.len()));
+    }
+    let ended = summary.indexed + summary.superseded + summary.dropped + summary.failed + summary.lost;
+    if ended != summary.published + summary.children {
+        let due = summary.published + summary.children;
+        wrong(format!("the summary counts {ended} outputs that ended where {due} were published or created"));
+    }
+    let mut total = Classes::default();
+    for publish in acked {
+        let attempts = index.attempts_of(id, publish.ticket.sequence);
+        let closed = attempts.filter(|(_, attempt)| attempt.closed().is_some_and(|closed| closed <= complete));
+        let closed: Vec<Classes> = closed.map(|(_, attempt)| classes(attempt, complete)).collect();
+        if closed.is_empty() {
+            // An early completion is reported as such; there is nothing to compare with.
+            return;
+        }
+        let add = |sum: &mut Bounds, of: fn(&Classes) -> Bounds| {
+            sum.low += closed.iter().map(|one| of(one).low).min().unwrap_or(0);
+            sum.high += closed.iter().map(|one| of(one).high).max().unwrap_or(0);
+        };
+        add(&mut total.children, |one| one.children);
+        add(&mut total.indexed, |one| one.indexed);
+        add(&mut total.dropped, |one| one.dropped);
+        add(&mut total.failed, |one| one.failed);
+    }
+    // An output without an event may be indexed, dropped or failed all the same.
+    let rows = [
+        ("children", summary.children, total.children, 0),
+        ("indexed or superseded", summary.indexed + summary.superseded, total.indexed, summary.lost),
+        ("dropped", summary.dropped, total.dropped, summary.lost),
+        ("failed", summary.failed, total.failed, summary.lost),
+    ];
+    for (name, counted, bounds, slack) in rows {
+        if counted + slack < bounds.low || counted > bounds.high {
+            let (low, high) = (bounds.low, bounds.high);
+            let range = if low == high { low.to_string() } else { format!("between {low} and {high}") };
+            wrong(format!("the summary counts {counted} {name} where the history has {range}"));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The facts about a run that an index gathers.
+//!
+//! Everywhere a number of type [`At`] is the index of an event in the history: the order of events is the order of the
+//! run, also where several carry the same time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use seriatim_core::identity::{Epoch, Ticket, TopicPartition};
+
+use crate::history::{Call, LifecycleKind, RunSummary, WriteOutcome};
+
+/// Index of an event in the history.
+pub type At = usize;
+
+/// What a topic is for, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Documents for workers.
+    Source,
+    /// Documents for indexers.
+    Dest,
+    /// Dead letters.
+    Fail,
+    /// Lifecycle events of a run.
+    Events,
+    /// Not of a pipeline.
+    Other,
+}
+
+impl Role {
+    /// The role of `topic`.
+    pub fn of(topic: &str) -> Self {
+        if topic.ends_with("_source") {
+            Role::Source
+        } else if topic.ends_with("_dest") {
+            Role::Dest
+        } else if topic.ends_with("_fail") {
+            Role::Fail
+        } else if topic.contains("_event_") {
+            Role::Events
+        } else {
+            Role::Other
+        }
+    }
+}
+
+/// One publish.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// Run and sequence.
+    pub ticket: Ticket,
+    /// Id of the document.
+    pub id: CompactString,
+    /// When it was invoked.
+    pub invoked: At,
+    /// When it was acknowledged.
+    pub acked: Option<At>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Its publishes, as indices into [`HistoryIndex::publishes`], in order of invocation.
+    pub publishes: Vec<usize>,
+    /// When it was declared complete, and the summary.
+    pub complete: Option<(At, RunSummary)>,
+}
+
+/// One output of one attempt.
+#[derive(Clone, Debug, Default)]
+pub struct Output {
+    /// Where that record lies, and when that was acknowledged.
+    pub dest: Option<(At, TopicPartition, i64)>,
+    /// First terminal answer of the index to a write of it.
+    pub answered: Option<(At, WriteOutcome)>,
+    /// When a CREATE event of it was handed over, and when it was acknowledged.
+    pub created: Option<(At, Option<At>)>,
+    /// First acknowledged terminal event: when it was acknowledged, and what it says.
+    pub event: Option<(At, LifecycleKind)>,
+    /// Whether some acknowledged event, or an acknowledged dead letter, says dropped or failed.
+    pub gave_up: Option<(At, LifecycleKind)>,
+}
+
+impl Output {
+    /// When it became terminal: the index answered, or its end is acknowledged by the broker.
+    pub fn terminal(&self) -> Option<At> {
+        let answered = self.answered.map(|(at, _)| at);
+        let gave_up = self.gave_up.map(|(at, _)| at);
+        answered.into_iter().chain(gave_up).min()
+    }
+
+    /// When a worker had nothing more to do for it: it lies on the destination topic, or its end is acknowledged.
+    fn handed_on(&self, judge_events: bool) -> Option<At> {
+        let done = self.dest.as_ref().map(|(at, ..)| *at).into_iter().chain(self.settled(judge_events)).min()?;
+        match self.created {
+            Some((_, acked)) if judge_events => Some(done.max(acked?)),
+            _ => Some(done),
+        }
+    }
+
+    /// When an indexer had nothing more to do for it: its outcome is known and its event is acknowledged.
+    pub fn settled(&self, judge_events: bool) -> Option<At> {
+        if !judge_events {
+            return self.terminal();
+        }
+        let (event, kind) = self.event?;
+        match kind {
+            LifecycleKind::Indexed | LifecycleKind::Superseded => Some(event.max(self.answered?.0)),
+            LifecycleKind::Created | LifecycleKind::Dropped | LifecycleKind::Failed => Some(event),
+        }
+    }
+}
+
+/// One attempt at one publish.
+#[derive(Clone, Debug, Default)]
+pub struct Attempt {
+    /// How many outputs it gave, once that is known.
+    pub outputs_known: Option<u32>,
+    /// The offset on the source topic that it started from, where a record of it says so.
+    pub origin: Option<(i32, i64)>,
+    /// What is known of its outputs, by ordinal.
+    pub outputs: BTreeMap<u32, Output>,
+}
+
+impl Attempt {
+    fn all(&self, each: impl Fn(&Output) -> Option<At>) -> Option<At> {
+        let count = self.outputs_known?;
+        (0..count)
+            .map(|ordinal| self.outputs.get(&ordinal).and_then(&each))
+            .try_fold(0, |latest, at| Some(latest.max(at?)))
+    }
+
+    /// When all of its outputs, the parent among them, were terminal.
+    pub fn closed(&self) -> Option<At> {
+        self.all(Output::terminal)
+    }
+
+    /// When a worker had nothing more to do for it.
+    pub fn handed_on(&self, judge_events: bool) -> Option<At> {
+        self.all(|output| output.handed_on(judge_events))
+    }
+}
+
+/// A record that is known to lie on a topic.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The event that says so.
+    pub at: At,
+    /// Whose it is.
+    pub ticket: Option<Ticket>,
+}
+
+/// One ownership of one partition.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// The consumer.
+    pub consumer: Call,
+    /// Its node.
+    pub node: Arc<str>,
+    /// Life of that node.
+    pub incarnation: u32,
+    /// The partition.
+    pub partition: TopicPartition,
+    /// The ownership.
+    pub epoch: Epoch,
+    /// When the assignment was delivered.
+    pub assigned: At,
+    /// The committed offset that the consumer read.
+    pub committed: Option<i64>,
+    /// Where reading starts.
+    pub start: i64,
+    /// When its revocation was delivered.
+    pub revoking: Option<At>,
+    /// When its loss was delivered.
+    pub lost: Option<At>,
+    /// When its release was invoked.
+    pub released: Option<At>,
+}
+
+/// A group member, as its process sees it.
+#[derive(Clone, Debug)]
+pub struct Consumer {
+    /// The group.
+    pub group: Arc<str>,
+    /// When it began to join.
+    pub joined: At,
+    /// Whether it starts at the oldest record without a committed offset.
+    pub earliest: bool,
+}
+
+/// A committed offset as it was applied; `None` when it was forgotten.
+#[derive(Clone, Debug)]
+pub struct AppliedCommit {
+    /// When.
+    pub at: At,
+    /// The next offset to read.
+    pub offset: Option<i64>,
+    /// Member id; absent when only the client's side is known.
+    pub member: Option<Arc<str>>,
+}
+
+/// An assignment as the coordinator made it.
+#[derive(Clone, Debug)]
+pub struct GroupAssignment {
+    /// When.
+    pub at: At,
+    /// Member id.
+    pub member: Arc<str>,
+    /// Everything that it then had.
+    pub partitions: Vec<TopicPartition>,
+}

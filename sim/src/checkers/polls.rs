@@ -1,0 +1,136 @@
+//! What consumers were given: within one ownership offsets rise, nothing that is known to exist is jumped over, and
+//! reading starts at the committed offset or the reset point.
+//!
+//! Keyed by consumer, partition and epoch, so that it is strict under subscription too (Jepsen excuses rebalances).
+
+use std::collections::BTreeMap;
+
+use seriatim_core::identity::TopicPartition;
+
+use super::facts::{At, Span};
+use super::index::HistoryIndex;
+use super::{History, Violation};
+use crate::history::{Delivered, What};
+
+const CHECKER: &str = "polls";
+
+pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
+    history.index.spans.iter().for_each(|span| starts(history.index, span, found));
+    // Per ownership: the last poll that gave something, and the next offset due.
+    let mut due: BTreeMap<usize, (At, i64)> = BTreeMap::new();
+    for (at, event) in history.events.iter().enumerate() {
+        let What::Polled { consumer, records } = &event.what else { continue };
+        for record in records {
+            let position = &record.position;
+            let key = (*consumer, position.partition.clone(), position.epoch);
+            let Some(number) = history.index.span_of.get(&key).copied() else {
+                let words = format!("{} was given {} under an ownership that it never had", event.node, place(record));
+                found.push(Violation::new(CHECKER, "poll-unowned", words, [at]).on(&position.partition));
+                continue;
+            };
+            let span = &history.index.spans[number];
+            if let Some(ended) = [span.revoking, span.lost].into_iter().flatten().min().filter(|ended| *ended < at) {
+                let words =
+                    format!("{} was given {} after it was told that the partition goes", event.node, place(record));
+                found.push(Violation::new(CHECKER, "poll-unowned", words, [ended, at]).on(&position.partition));
+            }
+            let (before, next) = due.get(&number).copied().unwrap_or((span.assigned, span.start));
+            delivered(history.index, record, at, before, next, found);
+            due.insert(number, (at, next.max(position.offset + 1)));
+        }
+    }
+}
+
+fn place(record: &Delivered) -> String {
+    format!("{}@{}", record.position.partition, record.position.offset)
+}
+
+fn delivered(index: &HistoryIndex, record: &Delivered, at: At, before: At, next: i64, found: &mut Vec<Violation>) {
+    let (partition, offset) = (&record.position.partition, record.position.offset);
+    if offset < next {
+        let words = format!("{} came again within one ownership, when {next} was due", place(record));
+        found.push(Violation::new(CHECKER, "nonmonotonic-poll", words, [before, at]).on(partition));
+    }
+    let lowest = next.max(index.log_start(partition, at));
+    if lowest >= offset {
+        return;
+    }
+    let skipped = index.records.get(partition).and_then(|known| known.range(lowest..offset).next());
+    if let Some((missed, known)) = skipped.filter(|(missed, _)| !truncated(index, partition, **missed)) {
+        let words =
+            format!("{partition}@{missed} exists, but the ownership went on from {next} to {offset} without it");
+        found.push(Violation::new(CHECKER, "poll-skip", words, [known.at, before, at]).on(partition));
+    }
+}
+
+/// Whether an unclean election may have taken the record at `offset`.
+fn truncated(index: &HistoryIndex, partition: &TopicPartition, offset: i64) -> bool {
+    index.truncated.get(partition).is_some_and(|end| offset >= *end)
+}
+
+fn starts(index: &HistoryIndex, span: &Span, found: &mut Vec<Violation>) {
+    let partition = &span.partition;
+    let log_start = index.log_start(partition, span.assigned);
+    let mut wrong = |words: String, witness: Vec<At>| {
+        found.push(Violation::new(CHECKER, "epoch-start", words, witness).on(partition));
+    };
+    match span.committed {
+        Some(committed) => {
+            let moved =
+                (span.start == log_start && log_start > committed) || truncated(index, partition, committed - 1);
+            if span.start != committed && !moved {
+                let words = format!("reading of {partition} started at {} with {committed} committed", span.start);
+                wrong(words, vec![span.assigned]);
+            }
+        }
+        None => {
+            let earliest = index.consumers.get(&span.consumer).is_none_or(|consumer| consumer.earliest);
+            let first = index.records.get(partition).and_then(|known| known.range(log_start..).next());
+            if let Some((offset, known)) = first.filter(|(offset, _)| earliest && **offset < span.start) {
+                let words = format!(
+                    "nothing was committed, but reading of {partition} started at {}, behind {offset}",
+                    span.start
+                );
+                wrong(words, vec![known.at, span.assigned]);
+            }
+        }
+    }
+    reads_committed(index, span, found);
+}
+
+/// The committed offset was read between the coordinator's assignment and its arrival here: any value of that time
+/// will do. Only where the history says what the coordinator applied.
+fn reads_committed(index: &HistoryIndex, span: &Span, found: &mut Vec<Violation>) {
+    let applied = group_of(index, span).and_then(|group| index.commits.get(&(group, span.partition.clone())));
+    let Some(applied) = applied.filter(|applied| applied.iter().any(|commit| commit.member.is_some())) else { return };
+    let first = applied.partition_point(|commit| commit.at < read_after(index, span));
+    let end = applied.partition_point(|commit| commit.at < span.assigned);
+    let before = first.checked_sub(1).map(|before| &applied[before]);
+    let within = applied[first..end.max(first)].iter();
+    let mut possible = within.clone().map(|commit| commit.offset).chain([before.and_then(|commit| commit.offset)]);
+    if possible.any(|offset| offset == span.committed) {
+        return;
+    }
+    let last = within.as_slice().last().or(before);
+    let text = |offset: Option<i64>| offset.map_or("nothing".to_owned(), |offset| offset.to_string());
+    let (read, stood) = (text(span.committed), text(last.and_then(|commit| commit.offset)));
+    let words = format!("the owner of {} read {read} as committed where {stood} stood", span.partition);
+    let witness = last.map(|commit| commit.at).into_iter().chain([span.assigned]);
+    found.push(Violation::new(CHECKER, "epoch-start", words, witness).on(&span.partition));
+}
+
+fn group_of(index: &HistoryIndex, span: &Span) -> Option<std::sync::Arc<str>> {
+    index.consumers.get(&span.consumer).map(|consumer| consumer.group.clone())
+}
+
+/// The latest event after which the owner must have read the committed offset.
+fn read_after(index: &HistoryIndex, span: &Span) -> At {
+    let joined = index.consumers.get(&span.consumer).map_or(0, |consumer| consumer.joined);
+    let assigned = group_of(index, span).and_then(|group| {
+        let assignments = index.group_assigned.get(&group)?;
+        let end = assignments.partition_point(|one| one.at < span.assigned);
+        let of_partition = assignments[..end].iter().rev().find(|one| one.partitions.contains(&span.partition));
+        of_partition.map(|one| one.at)
+    });
+    joined.max(assigned.unwrap_or(0))
+}

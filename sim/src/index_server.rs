@@ -1,0 +1,251 @@
+//! The search backend as a server of the world: bulk requests outlive their sender and are applied in the order of
+//! their arrival, whoever still waits.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use seriatim_core::env::Instant;
+use seriatim_core::index::memory::MemoryIndex;
+use seriatim_core::index::{Action, Backend, BackendError, IndexOp, ItemOutcome};
+
+use crate::history::{self, IndexWrite, Recorder, What, WriteKind};
+use crate::network::Host;
+use crate::trace::Trace;
+
+/// What goes wrong with one bulk request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum IndexFault {
+    /// Nothing.
+    #[default]
+    None,
+    /// The items at these places are refused for good.
+    Reject(Vec<usize>),
+    /// The items at these places are throttled.
+    Throttle(Vec<usize>),
+    /// The whole request is refused, nothing applied.
+    Unavailable,
+    /// Nothing is applied, and no answer comes.
+    SilentBeforeApplying,
+    /// All is applied, and no answer comes.
+    SilentAfterApplying,
+    /// Applied so much later than it arrived; the sender may have given up by then.
+    Delay(Duration),
+}
+
+/// Decides the fault of each bulk request: the sender's node and the writes.
+pub type IndexHook = Box<dyn FnMut(&str, &[IndexOp]) -> IndexFault + Send>;
+
+struct Bulk {
+    id: u64,
+    sender: Arc<str>,
+    ops: Vec<IndexOp>,
+    fault: IndexFault,
+}
+
+/// The server's state.
+pub(crate) struct IndexServer {
+    queue: BTreeMap<(Instant, u64), Bulk>,
+    memory: MemoryIndex,
+    answers: BTreeMap<u64, Answer>,
+    next: u64,
+    hook: Option<IndexHook>,
+}
+
+enum Answer {
+    Awaited,
+    Here(Result<Vec<ItemOutcome>, BackendError>),
+}
+
+impl fmt::Debug for IndexServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndexServer").field("documents", &self.memory.len()).finish_non_exhaustive()
+    }
+}
+
+impl IndexServer {
+    pub(crate) fn new(tombstone_retention: Duration) -> Self {
+        IndexServer {
+            queue: BTreeMap::new(),
+            memory: MemoryIndex::new(tombstone_retention),
+            answers: BTreeMap::new(),
+            next: 0,
+            hook: None,
+        }
+    }
+
+    pub(crate) fn set_hook(&mut self, hook: Option<IndexHook>) {
+        self.hook = hook;
+    }
+
+    pub(crate) fn next_arrival(&self) -> Option<Instant> {
+        self.queue.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// The index itself.
+    pub(crate) fn memory(&self) -> &MemoryIndex {
+        &self.memory
+    }
+
+    fn submit(&mut self, arrival: Instant, sender: Arc<str>, ops: Vec<IndexOp>) -> (u64, Instant) {
+        let fault = self.hook.as_mut().map_or(IndexFault::None, |hook| hook(&sender, &ops));
+        let at = if let IndexFault::Delay(late) = fault { arrival + late } else { arrival };
+        let id = self.next;
+        self.next += 1;
+        self.answers.insert(id, Answer::Awaited);
+        self.queue.insert((at, id), Bulk { id, sender, ops, fault });
+        (id, at)
+    }
+
+    /// Applies every request that arrived up to `now`.
+    pub(crate) fn advance(&mut self, now: Instant, trace: &mut Trace, recorder: &Recorder) {
+        while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((at, _), bulk) = entry.remove_entry();
+            let answer = match &bulk.fault {
+                IndexFault::Unavailable => Some(Err(BackendError::Unavailable("503".into()))),
+                IndexFault::SilentBeforeApplying => None,
+                IndexFault::SilentAfterApplying => {
+                    self.apply(at, &bulk, trace, recorder);
+                    None
+                }
+                _ => Some(Ok(self.apply(at, &bulk, trace, recorder))),
+            };
+            if let (Some(slot), Some(answer)) = (self.answers.get_mut(&bulk.id), answer) {
+                *slot = Answer::Here(answer);
+            }
+        }
+    }
+
+    fn apply(&mut self, at: Instant, bulk: &Bulk, trace: &mut Trace, recorder: &Recorder) -> Vec<ItemOutcome> {
+        let node: Arc<str> = "index".into();
+        let mut outcomes = Vec::with_capacity(bulk.ops.len());
+        for (place, op) in bulk.ops.iter().enumerate() {
+            let outcome = match &bulk.fault {
+                IndexFault::Reject(places) if places.contains(&place) => {
+                    ItemOutcome::Rejected { reason: "mapper_parsing_exception".into() }
+                }
+                IndexFault::Throttle(places) if places.contains(&place) => ItemOutcome::Throttled,
+                _ => self.write(at, &bulk.sender, op, &node, recorder),
+            };
+            let body = if let Action::Upsert(body) = &op.action { history::body_hash(body) } else { 0 };
+            trace.push(at, &node, body, format_args!("{} {} {:?} {outcome:?}", bulk.sender, op.id, op.version));
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+
+    fn write(
+        &mut self,
+        at: Instant,
+        sender: &Arc<str>,
+        op: &IndexOp,
+        node: &Arc<str>,
+        recorder: &Recorder,
+    ) -> ItemOutcome {
+        let seen = self.memory.visible_changes();
+        // The index has no faults of its own here: the hook decides them.
+        let outcome = match self.memory.apply(at, std::slice::from_ref(op)).map(|mut outcomes| outcomes.pop()) {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) | Err(_) => return ItemOutcome::Throttled,
+        };
+        if outcome == ItemOutcome::Applied {
+            let (kind, body_hash) = match &op.action {
+                Action::Upsert(body) => (WriteKind::Upsert, history::body_hash(body)),
+                Action::Delete => (WriteKind::Delete, 0),
+            };
+            let write = IndexWrite {
+                id: op.id.clone(),
+                version: op.version,
+                kind,
+                body_hash,
+                ticket: op.ticket,
+                position: op.position.clone(),
+            };
+            let changed = self.memory.visible_changes() > seen;
+            let (sender, write) = (Some(sender.clone()), Box::new(write));
+            recorder.record(node, 0, What::IndexApplied { sender, write, changed });
+        }
+        outcome
+    }
+}
+
+/// The search backend as one process reaches it. Inert once the process is dead.
+#[derive(Clone, Debug)]
+pub struct SimIndex {
+    pub(crate) host: Host,
+}
+
+impl SimIndex {
+    async fn request(&self, ops: Vec<IndexOp>) -> Result<Vec<ItemOutcome>, BackendError> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let host = &self.host;
+        if !host.enter() {
+            std::future::pending::<()>().await;
+        }
+        let (link, now) = (&host.life.link, host.now());
+        let give_up_at = now + host.shared.config.request_timeout;
+        let (id, answer_at) = {
+            let inner = &mut *host.shared.lock();
+            let (there, back) = (host.latency(inner), host.latency(inner));
+            if link.cut_out.load(Relaxed) {
+                (None, give_up_at)
+            } else {
+                let (id, at) = inner.index.submit(now + there, host.life.node.clone(), ops);
+                inner.nudge(at + host.shared.grace());
+                (Some(id), at + back)
+            }
+        };
+        let ticket = Awaited { host: host.clone(), id };
+        host.shared.executor.sleep_until(answer_at.min(give_up_at)).await;
+        host.halt_if_dead().await;
+        if answer_at <= give_up_at && !link.cut_in.load(Relaxed) && !take_lost_answer(host) {
+            let answer = ticket.take();
+            if let Some(answer) = answer {
+                return answer;
+            }
+        }
+        host.shared.executor.sleep_until(give_up_at).await;
+        host.halt_if_dead().await;
+        Err(BackendError::UnknownOutcome(format!("no answer within {:?}", host.shared.config.request_timeout)))
+    }
+}
+
+fn take_lost_answer(host: &Host) -> bool {
+    use std::sync::atomic::Ordering::Relaxed;
+    let lose = host.life.link.lose_answers.load(Relaxed);
+    host.life.link.lose_answers.store(lose.saturating_sub(1), Relaxed);
+    lose > 0
+}
+
+/// The place of an answer; given up when dropped.
+struct Awaited {
+    host: Host,
+    id: Option<u64>,
+}
+
+impl Awaited {
+    fn take(&self) -> Option<Result<Vec<ItemOutcome>, BackendError>> {
+        let id = self.id?;
+        let mut inner = self.host.shared.current();
+        match inner.index.answers.remove(&id)? {
+            Answer::Here(answer) => Some(answer),
+            Answer::Awaited => None,
+        }
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.host.shared.lock().index.answers.remove(&id);
+        }
+    }
+}
+
+impl Backend for SimIndex {
+    fn bulk<'a>(&'a self, ops: &'a [IndexOp]) -> BoxFuture<'a, Result<Vec<ItemOutcome>, BackendError>> {
+        Box::pin(self.request(ops.to_vec()))
+    }
+}
