@@ -4,5 +4,6 @@
 //! they judge a run against a real cluster as well.
 
 pub mod checkers;
+pub mod explain;
 pub mod history;
 pub mod recorded;
