@@ -172,7 +172,7 @@ impl Pipeline {
                 extra.id(),
                 cursor.id
             )),
-            (Given::Document(document), None) if document.id() == &cursor.id => {
+            (Given::Document(document), None) if *document.id() == cursor.id => {
                 cursor.done = Some(document);
                 Ok(None)
             }

@@ -12,9 +12,17 @@ use super::field::Field;
 /// Fields that are found by scanning.
 const SCANNED_MAX: usize = 24;
 
+#[derive(Clone)]
+struct Entry {
+    /// Of the name: differs for most names that differ, so that a scan seldom compares text.
+    tag: u32,
+    name: CompactString,
+    field: Field,
+}
+
 #[derive(Clone, Default)]
 pub(crate) struct Fields {
-    entries: Vec<(CompactString, Field)>,
+    entries: Vec<Entry>,
     /// Where each name is, once there are more than [`SCANNED_MAX`]; empty before.
     index: BTreeMap<CompactString, usize>,
 }
@@ -29,12 +37,13 @@ impl Fields {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&CompactString, &Field)> {
-        self.entries.iter().map(|(name, field)| (name, field))
+        self.entries.iter().map(|entry| (&entry.name, &entry.field))
     }
 
     fn position(&self, name: &str) -> Option<usize> {
         if self.index.is_empty() {
-            self.entries.iter().position(|(other, _)| other.as_str() == name)
+            let tag = tag(name);
+            self.entries.iter().position(|entry| entry.tag == tag && entry.name == name)
         } else {
             self.index.get(name).copied()
         }
@@ -45,11 +54,11 @@ impl Fields {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Field> {
-        self.position(name).map(|at| &self.entries[at].1)
+        self.position(name).map(|at| &self.entries[at].field)
     }
 
     pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Field> {
-        self.position(name).map(|at| &mut self.entries[at].1)
+        self.position(name).map(|at| &mut self.entries[at].field)
     }
 
     /// Sets a field, in its place or at the end. Whether it was there.
@@ -61,7 +70,7 @@ impl Fields {
         if !self.index.is_empty() {
             self.index.insert(name.clone(), self.entries.len());
         }
-        self.entries.push((name, field));
+        self.entries.push(Entry { tag: tag(&name), name, field });
         if self.index.is_empty() && self.entries.len() > SCANNED_MAX {
             self.reindex();
         }
@@ -71,7 +80,7 @@ impl Fields {
     /// Sets a field that was not there, before all others.
     pub(crate) fn set_first(&mut self, name: CompactString, field: Field) {
         debug_assert!(!self.contains(&name));
-        self.entries.insert(0, (name, field));
+        self.entries.insert(0, Entry { tag: tag(&name), name, field });
         self.reindex();
     }
 
@@ -92,20 +101,27 @@ impl Fields {
         if self.index.remove(from).is_some() {
             self.index.insert(to.clone(), at);
         }
-        self.entries[at].0 = to;
+        self.entries[at].tag = tag(&to);
+        self.entries[at].name = to;
     }
 
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
-        self.entries.retain(|(name, _)| keep(name));
+        self.entries.retain(|entry| keep(&entry.name));
         self.reindex();
     }
 
     fn reindex(&mut self) {
         self.index.clear();
         if self.entries.len() > SCANNED_MAX {
-            self.index = self.entries.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
+            self.index = self.entries.iter().enumerate().map(|(at, entry)| (entry.name.clone(), at)).collect();
         }
     }
+}
+
+fn tag(name: &str) -> u32 {
+    let bytes = name.as_bytes();
+    let byte = |at: usize| bytes.get(at).copied().unwrap_or_default();
+    u32::from_le_bytes([bytes.len() as u8, byte(0), byte(bytes.len() / 2), byte(bytes.len().wrapping_sub(1))])
 }
 
 #[cfg(test)]

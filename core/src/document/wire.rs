@@ -7,8 +7,8 @@ use compact_str::CompactString;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::field::{Field, FieldRef};
 use super::DocumentError;
+use super::field::{Field, FieldRef};
 use super::fields::Fields;
 
 /// The fields of the object that `source` is, and whether writing them again would only repeat it.

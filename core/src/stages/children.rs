@@ -77,9 +77,7 @@ impl EmitChildren {
     fn read(&mut self, parent: &Document) -> Result<(), StageError> {
         self.elements = match &self.source {
             ChildSource::Attached => Elements::Texts(parent.attached()?.into_iter().enumerate()),
-            ChildSource::Elements { field, .. } => {
-                Elements::Texts(parent.element_texts(field).into_iter().enumerate())
-            }
+            ChildSource::Elements { field, .. } => Elements::Texts(parent.element_texts(field).into_iter().enumerate()),
             ChildSource::Count { children, .. } => Elements::Numbers(0..*children),
         };
         Ok(())
