@@ -1,6 +1,3 @@
-<<<<<<< HEAD
-
-=======
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
@@ -392,4 +389,3 @@ mod lazily {
         }
     }
 }
->>>>>>> wip-docs
