@@ -10,6 +10,7 @@
 pub mod command;
 pub mod draw;
 pub mod draws;
+pub mod drive;
 pub mod explore;
 pub mod fault;
 pub mod input;
@@ -20,3 +21,4 @@ pub mod ripgrep;
 pub mod run;
 pub mod scenario;
 pub mod workload;
+pub mod zoo;
