@@ -356,7 +356,7 @@ mod tests {
     fn a_line_longer_than_the_limit_is_refused_without_losing_the_next() {
         let long = io::repeat(b'x').take(LINE_MAX + 10).chain(&b"\n{\"id\":\"a\",\"op\":\"create\"}\n"[..]);
         let input = read_lines(Path::new("ops.jsonl"), BufReader::new(long), OnError::Skip).expect("one line is good");
-        assert_eq!((input.operations.len(), input.shown[0].line), (1, 1));
+        assert_eq!((input.operations.len(), input.skipped, input.shown[0].line), (1, 1, 1));
         assert_eq!(input.shown[0].reason, Reason::TooLong);
     }
 }

@@ -249,6 +249,8 @@ mod tests {
         let mut other = HISTORY.to_vec();
         other[0] ^= 1;
         assert_eq!(unpack(&other), Err(PackError::Damaged("its first line is another")));
+        let longer = [HISTORY, b"x"].concat();
+        assert_eq!(unpack(&longer), Err(PackError::Damaged("something follows its end")));
     }
 
     #[test]

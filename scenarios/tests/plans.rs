@@ -55,6 +55,9 @@ fn a_swarm_leaves_kinds_out_of_single_runs() {
         .map(|seed| general(seed).faults.iter().map(|fault| fault.action.kind()).collect::<BTreeSet<_>>().len())
         .collect();
     assert!(sizes.contains(&1) && sizes.len() >= 3, "{sizes:?}");
+    let rejects = |plan: &Plan| matches!(&plan.workload, Workload::Generated(drawn) if drawn.reject_permille > 0);
+    let rejecting = (0..100).filter(|seed| rejects(&general(*seed))).count();
+    assert!((20..80).contains(&rejecting), "{rejecting}");
 }
 
 #[test]
