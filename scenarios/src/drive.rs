@@ -134,7 +134,7 @@ fn operations(plan: &Plan, options: &RunOptions) -> Result<Arc<Vec<Op>>, String>
     match (&options.operations, &plan.workload) {
         (Some(operations), _) => Ok(operations.clone()),
         (None, Workload::Generated(generated)) => Ok(Arc::new(generated.operations(plan.seeds.workload))),
-        (None, Workload::Ripgrep) => Ok(ripgrep::operations()),
+        (None, Workload::Ripgrep) => Ok(ripgrep::history()),
         (None, Workload::File(path)) => Err(format!("the operations of {} were not read", path.display())),
     }
 }

@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Node {
 }
 
 /// What a joining node is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// One more worker.

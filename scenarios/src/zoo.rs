@@ -7,7 +7,7 @@ use std::time::Duration;
 use seriatim_core::identity::{RunId, TopicPartition};
 use seriatim_core::machines::ledger::Ledger;
 use seriatim_core::transport::{
-    Commit, Group, GroupConfig, Polled, Poller, ProducerConfig, RebalanceId, Transport, TransportError,
+    Commit, Group, GroupConfig, Polled, Poller, ProducerConfig, Transport, TransportError,
 };
 
 use crate::drive::{NodeTransport, Variant};
@@ -111,7 +111,10 @@ impl<T: Transport> Poller for FlawedPoller<T> {
     async fn poll(&mut self, records_max: usize, wait: Duration) -> Result<Polled, TransportError> {
         let polled = self.inner.poll(records_max, wait).await?;
         match (self.flaw, polled) {
-            (Flaw::NoDrain, Polled::Revoking { event, .. }) => self.release(event).await,
+            (Flaw::NoDrain, Polled::Revoking { event, .. }) => {
+                self.group.release(event).await?;
+                Ok(Polled::Records(Vec::new()))
+            }
             (Flaw::CommitOnPoll, Polled::Records(records)) => {
                 let mut commits: Vec<Commit> = Vec::new();
                 for record in &records {
@@ -135,12 +138,5 @@ impl<T: Transport> Poller for FlawedPoller<T> {
             }
             (_, polled) => Ok(polled),
         }
-    }
-}
-
-impl<T: Transport> FlawedPoller<T> {
-    async fn release(&self, event: RebalanceId) -> Result<Polled, TransportError> {
-        self.group.release(event).await?;
-        Ok(Polled::Records(Vec::new()))
     }
 }
