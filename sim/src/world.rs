@@ -354,7 +354,11 @@ impl World {
     }
 
     /// Waits until `pending` says nothing, at most `bound`; what is still pending then is the `Err`. Asks every 20 ms.
-    pub async fn quiet(&self, bound: Duration, mut pending: impl FnMut(&World) -> Option<String>) -> Result<(), String> {
+    pub async fn quiet(
+        &self,
+        bound: Duration,
+        mut pending: impl FnMut(&World) -> Option<String>,
+    ) -> Result<(), String> {
         let give_up_at = self.now() + bound;
         while let Some(what) = pending(self) {
             if self.now() >= give_up_at {
