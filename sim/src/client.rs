@@ -101,7 +101,7 @@ impl Client {
     }
 
     fn send(&self, to: BrokerId, request: Request, limit: Duration) -> RoundTrip {
-        let connection = lock(&self.connections).entry(to).or_insert_with(|| Arc::new(self.host.connect())).clone();
+        let connection = lock(&self.connections).entry(to).or_insert_with(|| self.host.connect()).clone();
         self.host.send(&connection, to, request, limit)
     }
 
