@@ -89,12 +89,7 @@ struct Client {
 
 impl Client {
     fn new(host: Host) -> Self {
-        Client {
-            host,
-            connections: Mutex::default(),
-            topics: Mutex::default(),
-            any: Mutex::new(BrokerId(0)),
-        }
+        Client { host, connections: Mutex::default(), topics: Mutex::default(), any: Mutex::new(BrokerId(0)) }
     }
 
     fn request_timeout(&self) -> Duration {
@@ -106,8 +101,7 @@ impl Client {
     }
 
     fn send(&self, to: BrokerId, request: Request, limit: Duration) -> RoundTrip {
-        let connection =
-            lock(&self.connections).entry(to).or_insert_with(|| Arc::new(self.host.connect())).clone();
+        let connection = lock(&self.connections).entry(to).or_insert_with(|| self.host.connect()).clone();
         self.host.send(&connection, to, request, limit)
     }
 

@@ -200,9 +200,11 @@ impl SimIndex {
         let ticket = Awaited { host: host.clone(), id };
         host.shared.executor.sleep_until(answer_at.min(give_up_at)).await;
         host.halt_if_dead().await;
-        if answer_at <= give_up_at && !link.cut_in.load(Relaxed) && !take_lost_answer(host) {
-            let answer = ticket.take();
-            if let Some(answer) = answer {
+        if answer_at <= give_up_at && !link.cut_in.load(Relaxed) {
+            if take_lost_answer(host) {
+                return Err(BackendError::UnknownOutcome("the connection was reset".into()));
+            }
+            if let Some(answer) = ticket.take() {
                 return answer;
             }
         }

@@ -280,11 +280,20 @@ pub(crate) struct Host {
     pub(crate) life: Arc<Life>,
 }
 
-/// A connection: its requests arrive in the order in which they were sent.
+/// A connection: its requests arrive in the order in which they were sent, and it ends as a whole. An answer that does
+/// not come costs all that were under way behind it, as on a real one; an idempotent producer relies on that.
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: ConnectionId,
     last_arrival: AtomicU64,
+    resets: AtomicU64,
+}
+
+impl Connection {
+    /// How often it was reset, with its node's other connections or alone.
+    fn age(&self, link: &Link) -> u64 {
+        self.resets.load(Ordering::Relaxed) + link.resets.load(Ordering::Relaxed)
+    }
 }
 
 /// Why there is no answer.
@@ -358,10 +367,11 @@ impl Host {
         }
     }
 
-    pub(crate) fn connect(&self) -> Connection {
+    pub(crate) fn connect(&self) -> Arc<Connection> {
         let mut inner = self.shared.lock();
         inner.connections += 1;
-        Connection { id: ConnectionId(inner.connections), last_arrival: AtomicU64::new(0) }
+        let (id, zero) = (ConnectionId(inner.connections), || AtomicU64::new(0));
+        Arc::new(Connection { id, last_arrival: zero(), resets: zero() })
     }
 
     /// Microseconds that one way takes now.
@@ -372,7 +382,13 @@ impl Host {
     }
 
     /// Sends `request` to broker `to`. It is on its way when this returns; the answer is awaited at most `limit`.
-    pub(crate) fn send(&self, connection: &Connection, to: BrokerId, request: Request, limit: Duration) -> RoundTrip {
+    pub(crate) fn send(
+        &self,
+        connection: &Arc<Connection>,
+        to: BrokerId,
+        request: Request,
+        limit: Duration,
+    ) -> RoundTrip {
         let now = self.now();
         let mut trip = RoundTrip {
             host: self.clone(),
@@ -381,7 +397,8 @@ impl Host {
             back: Duration::ZERO,
             parked: false,
             answer: None,
-            resets: self.life.link.resets.load(Ordering::Relaxed),
+            connection: connection.clone(),
+            age: connection.age(&self.life.link),
             give_up_at: now + limit,
             sleep: self.shared.executor.sleep_until(now + limit),
         };
@@ -470,7 +487,9 @@ pub(crate) struct RoundTrip {
     parked: bool,
     /// An answer on its way back, and when it is here.
     answer: Option<(Instant, Response)>,
-    resets: u64,
+    connection: Arc<Connection>,
+    /// The connection's when this was sent.
+    age: u64,
     give_up_at: Instant,
     sleep: Sleep,
 }
@@ -486,17 +505,25 @@ impl RoundTrip {
         let lose = link.lose_answers.load(Ordering::Relaxed);
         let cut = link.cut_in.load(Ordering::Relaxed);
         let mut inner = self.host.shared.lock();
-        if cut || lose > 0 {
-            if !cut {
-                link.lose_answers.store(lose - 1, Ordering::Relaxed);
-            }
-            inner.trace.push(now, &self.host.life.node, 0, format_args!("<- (lost) {response}"));
-            drop(inner);
+        if !cut && lose == 0 {
+            inner.trace.push(now, &self.host.life.node, 0, format_args!("<- {response}"));
+            return Poll::Ready(Ok(response));
+        }
+        inner.trace.push(now, &self.host.life.node, 0, format_args!("<- (lost) {response}"));
+        drop(inner);
+        if cut {
             self.set_sleep(self.give_up_at);
             return Poll::Pending;
         }
-        inner.trace.push(now, &self.host.life.node, 0, format_args!("<- {response}"));
-        Poll::Ready(Ok(response))
+        link.lose_answers.store(lose - 1, Ordering::Relaxed);
+        self.reset();
+        Poll::Ready(Err(NetworkError::Disconnected))
+    }
+
+    /// Ends the connection: everything under way on it learns that its answer will not come.
+    fn reset(&self) {
+        self.connection.resets.fetch_add(1, Ordering::Relaxed);
+        self.host.shared.lock().wake_waiters();
     }
 }
 
@@ -508,7 +535,7 @@ impl Future for RoundTrip {
         if this.host.is_dead() {
             return Poll::Pending;
         }
-        if this.host.life.link.resets.load(Ordering::Relaxed) != this.resets {
+        if this.connection.age(&this.host.life.link) != this.age {
             return Poll::Ready(Err(NetworkError::Disconnected));
         }
         let now = this.host.now();
@@ -539,10 +566,11 @@ impl Future for RoundTrip {
         {
             return Poll::Ready(answer);
         }
-        if now >= this.give_up_at {
-            return Poll::Ready(Err(NetworkError::TimedOut));
+        if now < this.give_up_at {
+            return Pin::new(&mut this.sleep).poll(cx).map(|()| Err(NetworkError::TimedOut));
         }
-        Pin::new(&mut this.sleep).poll(cx).map(|()| Err(NetworkError::TimedOut))
+        this.reset();
+        Poll::Ready(Err(NetworkError::TimedOut))
     }
 }
 

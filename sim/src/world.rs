@@ -296,11 +296,16 @@ impl World {
     }
 
     /// Cuts the link of `name` to every server, out of it, into it, or both; `cut_link(name, false, false)` mends it.
+    /// Mending resets the connections: what the cut swallowed is known to be lost then, if not before.
     pub fn cut_link(&self, name: &str, out: bool, into: bool) {
         self.note(name, if out || into { "link cut" } else { "link mended" });
         let link = self.link(name);
         link.cut_out.store(out, Ordering::Relaxed);
         link.cut_in.store(into, Ordering::Relaxed);
+        if !out && !into {
+            link.resets.fetch_add(1, Ordering::Relaxed);
+            self.shared.lock().wake_waiters();
+        }
     }
 
     /// Adds `extra` to each direction of the link of `name`.
@@ -309,7 +314,7 @@ impl World {
         self.link(name).extra_micros.store(micros, Ordering::Relaxed);
     }
 
-    /// Loses the next `count` answers on their way to `name`: the requests were applied.
+    /// Loses the next `count` answers on their way to `name`, each with its connection: the requests were applied.
     pub fn lose_answers(&self, name: &str, count: u64) {
         self.link(name).lose_answers.store(count, Ordering::Relaxed);
     }
@@ -354,7 +359,11 @@ impl World {
     }
 
     /// Waits until `pending` says nothing, at most `bound`; what is still pending then is the `Err`. Asks every 20 ms.
-    pub async fn quiet(&self, bound: Duration, mut pending: impl FnMut(&World) -> Option<String>) -> Result<(), String> {
+    pub async fn quiet(
+        &self,
+        bound: Duration,
+        mut pending: impl FnMut(&World) -> Option<String>,
+    ) -> Result<(), String> {
         let give_up_at = self.now() + bound;
         while let Some(what) = pending(self) {
             if self.now() >= give_up_at {

@@ -80,9 +80,7 @@ impl Admin for SimAdmin {
                 .enumerate()
                 .map(|(place, topic)| outcome(made.get(place).map(|(_, code)| *code), context(topic)))
                 .collect(),
-            Ok(_) => {
-                topics.iter().map(|topic| Err(broker_error(ErrorCode::InvalidRequest, context(topic)))).collect()
-            }
+            Ok(_) => topics.iter().map(|topic| Err(broker_error(ErrorCode::InvalidRequest, context(topic)))).collect(),
             Err(error) => topics.iter().map(|topic| Err(unanswered(error, context(topic)))).collect(),
         }
     }

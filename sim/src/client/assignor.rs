@@ -13,10 +13,7 @@ pub(super) trait Assignor {
     const NAME: &'static str;
 
     /// Each member's partitions. `partitions` are the topics' counts; unknown topics are assigned to nobody.
-    fn assign(
-        members: &[JoinedMember],
-        partitions: &BTreeMap<Arc<str>, u32>,
-    ) -> Vec<(Arc<str>, Vec<TopicPartition>)>;
+    fn assign(members: &[JoinedMember], partitions: &BTreeMap<Arc<str>, u32>) -> Vec<(Arc<str>, Vec<TopicPartition>)>;
 }
 
 /// Per topic, members sorted by id, contiguous ranges; the first members get one more.
@@ -26,10 +23,7 @@ pub(super) struct Range;
 impl Assignor for Range {
     const NAME: &'static str = "range";
 
-    fn assign(
-        members: &[JoinedMember],
-        partitions: &BTreeMap<Arc<str>, u32>,
-    ) -> Vec<(Arc<str>, Vec<TopicPartition>)> {
+    fn assign(members: &[JoinedMember], partitions: &BTreeMap<Arc<str>, u32>) -> Vec<(Arc<str>, Vec<TopicPartition>)> {
         let mut given: BTreeMap<Arc<str>, Vec<TopicPartition>> =
             members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
         for (topic, count) in partitions {
@@ -43,7 +37,9 @@ impl Assignor for Range {
             for (place, member) in subscribers.iter().enumerate() {
                 let extra = u32::from((place as u32) < count - share * subscribers.len() as u32);
                 let own = given.entry(member.member_id.clone()).or_default();
-                own.extend((next..next + share + extra).map(|number| TopicPartition::new(topic.clone(), number as i32)));
+                own.extend(
+                    (next..next + share + extra).map(|number| TopicPartition::new(topic.clone(), number as i32)),
+                );
                 next += share + extra;
             }
         }

@@ -143,12 +143,7 @@ async fn prepare(
 }
 
 /// What an answer means; `None` when the commit is to be tried again.
-fn judge(
-    member: &Member,
-    commit: &Commit,
-    code: ErrorCode,
-    generation: i32,
-) -> Option<Result<(), TransportError>> {
+fn judge(member: &Member, commit: &Commit, code: ErrorCode, generation: i32) -> Option<Result<(), TransportError>> {
     match code {
         ErrorCode::None => Some(Ok(())),
         ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable => {

@@ -16,9 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use seriatim_core::env::Instant;
 use seriatim_core::identity::TopicPartition;
 use seriatim_core::partitioner;
-use seriatim_core::transport::{
-    Appended, Delivery, ErrorKind, Outgoing, Producer, ProducerConfig, TransportError,
-};
+use seriatim_core::transport::{Appended, Delivery, ErrorKind, Outgoing, Producer, ProducerConfig, TransportError};
 use tokio::sync::{Notify, oneshot};
 
 use super::{Client, TRIES_MAX, broker_error, error_kind};
@@ -382,7 +380,8 @@ async fn run(core: Arc<Core>) {
         };
         let timer = pin!(timer);
         let waiting = select(woken, timer);
-        if let futures_util::future::Either::Left(((broker, batches, answer), _)) = select(pin!(answered), waiting).await
+        if let futures_util::future::Either::Left(((broker, batches, answer), _)) =
+            select(pin!(answered), waiting).await
         {
             receive(&core, broker, batches, answer);
         }
@@ -546,8 +545,9 @@ enum Verdict {
 
 /// What an answer, or none, means for a batch.
 fn verdict(batch: &Batch, lane: &Lane, error: Option<ErrorCode>) -> Verdict {
-    let context =
-        || format!("producing {} records to {}, sequence {}", batch.records.len(), batch.partition, batch.base_sequence);
+    let context = || {
+        format!("producing {} records to {}, sequence {}", batch.records.len(), batch.partition, batch.base_sequence)
+    };
     // An earlier batch of the partition is open: this one only came before its time.
     let overtook = lane.out.first().is_some_and(|first| *first < batch.base_sequence)
         || lane.retry.front().is_some_and(|first| first.base_sequence < batch.base_sequence);
