@@ -11,7 +11,7 @@ use seriatim_sim::history::{Recorder, What};
 use seriatim_sim::{IndexFault, World};
 
 use super::nodes::{self, Cast};
-use super::{PIPELINE, SharedProgress, Variant, lock};
+use super::{IDLE_TICK, PIPELINE, SharedProgress, Variant, lock};
 use crate::draws::{Draws, Stream};
 use crate::fault::{Action, Event, Fault, FaultKind, Node, Role, Trigger, Trouble};
 use crate::plan::{Mode, Plan};
@@ -20,8 +20,8 @@ use crate::workload::marks;
 
 /// How often triggers are looked at.
 const TICK: Duration = Duration::from_millis(2);
-/// How often the end is looked for once everything has struck.
-const IDLE_TICK: Duration = Duration::from_millis(50);
+/// How long a fault may wait for its trigger after the last one struck.
+const TRIGGER_LIMIT: Duration = Duration::from_secs(60);
 /// Longest time that a graceful stop may take before the process is killed, as an operator would.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
@@ -36,6 +36,7 @@ enum Later {
 
 pub(super) struct Injector {
     waiting: Vec<Fault>,
+    last_strike: Instant,
     later: Vec<(Instant, Later)>,
     strikes: Arc<Mutex<BTreeMap<FaultKind, Strikes>>>,
     index: Arc<Mutex<IndexTrouble>>,
@@ -60,6 +61,7 @@ impl Injector {
             .then(|| nodes::groups(&Topics::of(PIPELINE)).map(|(group, _)| group));
         let injector = Injector {
             waiting: plan.faults.clone(),
+            last_strike: Instant::default(),
             later: Vec::new(),
             strikes,
             index,
@@ -74,27 +76,38 @@ impl Injector {
         injector
     }
 
-    /// Strikes what is due, then lets a little time pass. Whether nothing is left to strike.
-    pub(super) async fn tick<V: Variant>(&mut self, world: &World, cast: &Cast<V>) -> bool {
+    /// Whether nothing is left to strike, or what is left has waited too long for its trigger.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        let idle = self.waiting.is_empty() && self.later.is_empty() && lock_index(&self.index).windows.is_empty();
+        idle || now.since(self.last_strike) > TRIGGER_LIMIT
+    }
+
+    /// Strikes what is due, then lets a little time pass.
+    pub(super) async fn tick<V: Variant>(&mut self, world: &World, cast: &Cast<V>) {
         let now = world.now();
         self.count_events();
         for fault in std::mem::take(&mut self.waiting) {
             if self.is_due(&fault.trigger, world, now) {
+                self.last_strike = now;
                 self.strike(&fault.action, world, cast, now);
             } else {
                 self.waiting.push(fault);
             }
         }
         for (at, later) in std::mem::take(&mut self.later) {
-            if at <= now { self.happen(later, world) } else { self.later.push((at, later)) }
+            if at <= now {
+                self.last_strike = now;
+                self.happen(later, world);
+            } else {
+                self.later.push((at, later));
+            }
         }
-        let over = self.waiting.is_empty() && self.later.is_empty() && lock_index(&self.index).windows.is_empty();
+        lock_index(&self.index).windows.retain(|window| now < window.until);
         world.sleep(if self.waiting.is_empty() { IDLE_TICK } else { TICK }).await;
-        over
     }
 
     /// No more faults: what is down or frozen comes back.
-    pub(super) fn heal<V: Variant>(&mut self, world: &World, _cast: &Cast<V>) {
+    pub(super) fn heal(&mut self, world: &World) {
         self.waiting.clear();
         lock_index(&self.index).windows.clear();
         for (_, later) in std::mem::take(&mut self.later) {
