@@ -390,3 +390,13 @@ mod lazily {
         }
     }
 }
+
+#[test]
+fn what_is_left_of_a_document_is_abandoned_when_the_next_starts() {
+    let mut pipeline = pipeline(vec![EmitChildren::count("emit", 2), EmitChildren::count("again", 2)]);
+    pipeline.start(Document::new("old").expect("an id"));
+    assert!(pipeline.next().now_or_never().flatten().is_some());
+    let ids = ["d-0-0", "d-0-1", "d-0", "d-1-0", "d-1-1", "d-1", "d-0", "d-1", "d"];
+    let expected = ids.map(|id| format!(r#"{{"id":"{id}"}}"#));
+    assert_eq!(run(&mut pipeline, r#"{"id":"d"}"#), expected);
+}
