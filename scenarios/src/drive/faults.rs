@@ -8,7 +8,7 @@ use seriatim_core::env::Instant;
 use seriatim_core::index::{Action as WriteAction, IndexOp};
 use seriatim_core::messenger::kafka::Topics;
 use seriatim_sim::history::{Recorder, What};
-use seriatim_sim::{IndexFault, World};
+use seriatim_sim::{IndexFault, RequestFault, World};
 
 use super::nodes::{self, Cast};
 use super::{IDLE_TICK, PIPELINE, SharedProgress, Variant, lock};
@@ -235,16 +235,16 @@ impl Injector {
         world.on_index(Some(Box::new(move |_, ops| {
             let refused: Vec<usize> =
                 ops.iter().enumerate().filter(|(_, op)| asks_to_be_refused(op)).map(|(place, _)| place).collect();
-            let (kind, fault) = match lock_index(&index).draw(clock.now(), ops.len()) {
-                Some((kind, fault)) => (kind, fault),
-                None if !refused.is_empty() => (FaultKind::IndexReject, IndexFault::Reject(refused)),
-                None => return IndexFault::None,
-            };
-            *strikes.lock().expect("no code panics while it counts").entry(kind).or_default() +=
-                Strikes { injected: 1, in_flight: 1 };
-            let in_flight = ops.len() as u64;
-            let what = What::FaultInjected { kind: kind.to_string().into(), target: "index".into(), in_flight };
-            recorder.record(&"world".into(), 0, what);
+            let mut fault = IndexFault { refused, ..IndexFault::default() };
+            let trouble = lock_index(&index).draw(clock.now(), ops.len(), &mut fault);
+            let refuses = (!fault.refused.is_empty()).then_some(FaultKind::IndexReject);
+            for kind in trouble.into_iter().chain(refuses) {
+                *strikes.lock().expect("no code panics while it counts").entry(kind).or_default() +=
+                    Strikes { injected: 1, in_flight: 1 };
+                let in_flight = ops.len() as u64;
+                let what = What::FaultInjected { kind: kind.to_string().into(), target: "index".into(), in_flight };
+                recorder.record(&"world".into(), 0, what);
+            }
             fault
         })));
     }
@@ -275,16 +275,23 @@ struct IndexTrouble {
 }
 
 impl IndexTrouble {
-    fn draw(&mut self, now: Instant, items: usize) -> Option<(FaultKind, IndexFault)> {
+    /// Troubles one request, if a window is open and the coin falls so.
+    fn draw(&mut self, now: Instant, items: usize, fault: &mut IndexFault) -> Option<FaultKind> {
         self.windows.retain(|window| now < window.until);
         let IndexTrouble { windows, draws } = self;
         let window = windows.iter().find(|window| draws.chance(window.permille))?;
         Some(match window.trouble {
-            Trouble::TimeoutBefore => (FaultKind::IndexTimeoutBefore, IndexFault::SilentBeforeApplying),
-            Trouble::TimeoutAfter => (FaultKind::IndexTimeoutAfter, IndexFault::SilentAfterApplying),
+            Trouble::TimeoutBefore => {
+                fault.request = RequestFault::SilentBeforeApplying;
+                FaultKind::IndexTimeoutBefore
+            }
+            Trouble::TimeoutAfter => {
+                fault.request = RequestFault::SilentAfterApplying;
+                FaultKind::IndexTimeoutAfter
+            }
             Trouble::Throttle => {
-                let throttled: Vec<usize> = (0..items).filter(|_| draws.chance(500)).collect();
-                (FaultKind::IndexThrottle, IndexFault::Throttle(throttled))
+                fault.throttled = (0..items).filter(|_| draws.chance(500)).collect();
+                FaultKind::IndexThrottle
             }
         })
     }
