@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use seriatim_core::identity::{RunId, TopicPartition};
 use seriatim_core::machines::ledger::Ledger;
-use seriatim_core::transport::{
-    Commit, Group, GroupConfig, Polled, Poller, ProducerConfig, Transport, TransportError,
-};
+use seriatim_core::transport::{Commit, Group, GroupConfig, Polled, Poller, ProducerConfig, Transport, TransportError};
 
 use crate::drive::{NodeTransport, Variant};
 use crate::fault::Role;
 
 mod count_ids;
+mod hash_order;
+pub mod hunt;
 pub use count_ids::{CountIds, IdLedger};
+pub use hash_order::{HashOrder, Leaking, LeakingPoller};
 
 /// A pipeline whose rebalances are released at once: nothing drains, nothing is told, and what was taken goes on.
 #[derive(Clone, Copy, Debug)]
@@ -74,10 +75,7 @@ impl<T: Transport> Transport for Flawed<T> {
     type Assigned = T::Assigned;
     type Admin = T::Admin;
 
-    fn producer(
-        &self,
-        config: ProducerConfig,
-    ) -> impl Future<Output = Result<Self::Producer, TransportError>> + Send {
+    fn producer(&self, config: ProducerConfig) -> impl Future<Output = Result<Self::Producer, TransportError>> + Send {
         self.inner.producer(config)
     }
 
