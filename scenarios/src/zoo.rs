@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use seriatim_core::identity::{RunId, TopicPartition};
 use seriatim_core::machines::ledger::Ledger;
-use seriatim_core::transport::{
-    Commit, Group, GroupConfig, Polled, Poller, ProducerConfig, Transport, TransportError,
-};
+use seriatim_core::transport::{Commit, Group, GroupConfig, Polled, Poller, ProducerConfig, Transport, TransportError};
 
 use crate::drive::{NodeTransport, Variant};
 use crate::fault::Role;
@@ -74,10 +72,7 @@ impl<T: Transport> Transport for Flawed<T> {
     type Assigned = T::Assigned;
     type Admin = T::Admin;
 
-    fn producer(
-        &self,
-        config: ProducerConfig,
-    ) -> impl Future<Output = Result<Self::Producer, TransportError>> + Send {
+    fn producer(&self, config: ProducerConfig) -> impl Future<Output = Result<Self::Producer, TransportError>> + Send {
         self.inner.producer(config)
     }
 

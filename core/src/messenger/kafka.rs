@@ -1,4 +1,4 @@
-//! Messages over Kafka: topics between the components, offsets committed when everything about a record is acknowledged.
+//! Messages over Kafka: topics between the components, offsets committed once all about a record is acknowledged.
 //!
 //! Written once over [`Transport`], so that the simulation and rdkafka run the same code. A worker reads
 //! `<pipeline>_source` and writes `<pipeline>_dest`, an indexer reads that; both report to `<pipeline>_event_<run>`,

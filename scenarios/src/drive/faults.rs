@@ -53,10 +53,7 @@ impl Injector {
         let strikes: Arc<Mutex<BTreeMap<FaultKind, Strikes>>> = Arc::default();
         let index = IndexTrouble { windows: Vec::new(), draws: Draws::new(plan.seeds.index, Stream::Index) };
         let index = Arc::new(Mutex::new(index));
-        let started = BTreeMap::from([
-            (Role::Worker, plan.topology.workers),
-            (Role::Indexer, plan.topology.indexers),
-        ]);
+        let started = BTreeMap::from([(Role::Worker, plan.topology.workers), (Role::Indexer, plan.topology.indexers)]);
         let groups = (plan.topology.mode == Mode::Distributed)
             .then(|| nodes::groups(&Topics::of(PIPELINE)).map(|(group, _)| group));
         let injector = Injector {

@@ -193,7 +193,8 @@ impl<V: Variant> Inner<V> {
     fn ended(&self, node: &Node, (summaries, outcome): (Vec<ConnectorSummary>, Result<(), RunError>)) {
         for summary in &summaries {
             let ConnectorSummary { run, counts, .. } = summary;
-            let sum = |of: fn(&seriatim_core::machines::ledger::Tally) -> u64| of(&counts.parents) + of(&counts.children);
+            let sum =
+                |of: fn(&seriatim_core::machines::ledger::Tally) -> u64| of(&counts.parents) + of(&counts.children);
             let run_summary = RunSummary {
                 published: counts.published,
                 children: counts.children.total(),
