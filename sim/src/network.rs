@@ -286,6 +286,7 @@ pub(crate) struct Host {
 pub(crate) struct Connection {
     id: ConnectionId,
     last_arrival: AtomicU64,
+    last_due: AtomicU64,
     resets: AtomicU64,
 }
 
@@ -371,7 +372,7 @@ impl Host {
         let mut inner = self.shared.lock();
         inner.connections += 1;
         let (id, zero) = (ConnectionId(inner.connections), || AtomicU64::new(0));
-        Arc::new(Connection { id, last_arrival: zero(), resets: zero() })
+        Arc::new(Connection { id, last_arrival: zero(), last_due: zero(), resets: zero() })
     }
 
     /// Microseconds that one way takes now.
@@ -423,7 +424,9 @@ impl Host {
                 inner.members.insert(commit.member_id.clone(), self.life.node.clone());
             }
             trip.id = Some(inner.cluster.submit(arrival, connection.id, to, request));
-            trip.due = arrival + trip.back;
+            // Answers come in order too, as far as none is parked.
+            trip.due = (arrival + trip.back).max(Instant::from_micros(connection.last_due.load(Ordering::Relaxed)));
+            connection.last_due.store(trip.due.as_micros(), Ordering::Relaxed);
             trip.set_sleep(trip.due.min(trip.give_up_at));
             inner.nudge(arrival + self.shared.grace());
         }

@@ -89,7 +89,7 @@ fn order_survives(seed: u64, brokers: u32) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn retries_keep_order_and_append_once(seed in any::<u64>(), brokers in 1..=3_u32) {
