@@ -113,6 +113,9 @@ pub(crate) struct Inner {
     pub(crate) recorder: Recorder,
     kafka: Arc<str>,
     waiters: BTreeMap<RequestId, Waker>,
+    /// Who waits for an answer that will not come, by number: only a reset ends it early.
+    stuck: BTreeMap<u64, Waker>,
+    next_stuck: u64,
     /// What live group members have polled: the next offset, and by which life.
     polled: BTreeMap<(Arc<str>, TopicPartition), (Arc<str>, u32, i64)>,
     connections: u64,
@@ -142,6 +145,8 @@ impl Shared {
             recorder,
             kafka: "kafka".into(),
             waiters: BTreeMap::new(),
+            stuck: BTreeMap::new(),
+            next_stuck: 0,
             polled: BTreeMap::new(),
             connections: 0,
             window: Instant::default(),
@@ -194,7 +199,7 @@ impl Shared {
         let wakers = {
             let mut inner = self.lock();
             inner.ticker.waker = None;
-            std::mem::take(&mut inner.waiters)
+            (std::mem::take(&mut inner.waiters), std::mem::take(&mut inner.stuck))
         };
         drop(wakers);
     }
@@ -234,9 +239,15 @@ impl Inner {
 
     /// Wakes everybody who waits for an answer, to look again at its link.
     pub(crate) fn wake_waiters(&mut self) {
-        for waker in std::mem::take(&mut self.waiters).into_values() {
+        let waiters = std::mem::take(&mut self.waiters).into_values();
+        for waker in waiters.chain(std::mem::take(&mut self.stuck).into_values()) {
             waker.wake();
         }
+    }
+
+    fn number_stuck(&mut self) -> u64 {
+        self.next_stuck += 1;
+        self.next_stuck
     }
 
     /// Puts a request straight to broker `to`, without a network, and gives its answer. For what never parks.
@@ -397,6 +408,7 @@ impl Host {
             due: now + limit,
             back: Duration::ZERO,
             parked: false,
+            stuck: None,
             answer: None,
             connection: connection.clone(),
             age: connection.age(&self.life.link),
@@ -416,7 +428,9 @@ impl Host {
         let suffix = if lost { " (lost: the link is cut)" } else { "" };
         let digest = payload_digest(&request);
         inner.trace.push(now, &self.life.node, digest, format_args!("-> {} {request}{suffix}", to.0));
-        if !lost {
+        if lost {
+            trip.stuck = Some(inner.number_stuck());
+        } else {
             if let Request::OffsetCommit(commit) = &request
                 && !commit.member_id.is_empty()
                 && !inner.members.contains_key(&commit.member_id)
@@ -488,6 +502,8 @@ pub(crate) struct RoundTrip {
     due: Instant,
     back: Duration,
     parked: bool,
+    /// Its number among those that wait in vain.
+    stuck: Option<u64>,
     /// An answer on its way back, and when it is here.
     answer: Option<(Instant, Response)>,
     connection: Arc<Connection>,
@@ -513,11 +529,13 @@ impl RoundTrip {
             return Poll::Ready(Ok(response));
         }
         inner.trace.push(now, &self.host.life.node, 0, format_args!("<- (lost) {response}"));
-        drop(inner);
         if cut {
+            self.stuck = Some(inner.number_stuck());
+            drop(inner);
             self.set_sleep(self.give_up_at);
             return Poll::Pending;
         }
+        drop(inner);
         link.lose_answers.store(lose - 1, Ordering::Relaxed);
         self.reset();
         Poll::Ready(Err(NetworkError::Disconnected))
@@ -569,6 +587,9 @@ impl Future for RoundTrip {
         {
             return Poll::Ready(answer);
         }
+        if let Some(number) = this.stuck {
+            this.host.shared.lock().stuck.insert(number, cx.waker().clone());
+        }
         if now < this.give_up_at {
             return Pin::new(&mut this.sleep).poll(cx).map(|()| Err(NetworkError::TimedOut));
         }
@@ -579,12 +600,15 @@ impl Future for RoundTrip {
 
 impl Drop for RoundTrip {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
+        if self.id.is_some() || self.stuck.is_some() {
             let mut inner = self.host.shared.lock();
-            let waker = inner.waiters.remove(&id);
-            inner.cluster.forget(id);
+            let stuck = self.stuck.and_then(|number| inner.stuck.remove(&number));
+            let waiter = self.id.and_then(|id| {
+                inner.cluster.forget(id);
+                inner.waiters.remove(&id)
+            });
             drop(inner);
-            drop(waker);
+            drop((stuck, waiter));
         }
     }
 }
