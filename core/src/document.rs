@@ -10,6 +10,7 @@
 //! every other way to write them is refused. The id never changes, the run id is set once.
 
 mod field;
+mod fields;
 mod text;
 mod value;
 mod wire;
@@ -23,14 +24,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use compact_str::CompactString;
-use indexmap::IndexMap;
 
 pub use field::FieldRef;
 pub use value::{Number, Object, VALUE_LEVELS_MAX, Value, ValueError};
 
 use field::Field;
+use fields::Fields;
 pub(crate) use text::write_string;
-use value::FixedState;
 
 const ID: &str = "id";
 const RUN_ID: &str = "run_id";
@@ -45,8 +45,6 @@ pub const RESERVED: [&str; 5] = [ID, RUN_ID, CHILDREN, DROPPED, SKIPPED];
 pub fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
-
-type Fields = IndexMap<CompactString, Field, FixedState>;
 
 /// A document. Clones share everything until one of them is edited.
 #[derive(Clone)]
@@ -183,7 +181,7 @@ impl Document {
             return Err(DocumentError::IdEmpty);
         }
         let mut fields = Fields::default();
-        fields.insert(CompactString::const_new(ID), Field::Value(Value::String(id.clone())));
+        fields.set(CompactString::const_new(ID), Field::Value(Value::String(id.clone())));
         Ok(Document(Arc::new(Content { id, run_id: None, source: Bytes::new(), fields, untouched: false })))
     }
 
@@ -210,8 +208,9 @@ impl Document {
         }
         let (mut fields, _) = wire::read_fields(&source)?;
         let value = Field::Value(Value::String(id.clone()));
-        if fields.insert(CompactString::const_new(ID), value).is_none() {
-            fields.move_index(fields.len() - 1, 0);
+        match fields.get_mut(ID) {
+            Some(before) => *before = value,
+            None => fields.set_first(CompactString::const_new(ID), value),
         }
         Content { id: CompactString::default(), run_id: None, source, fields, untouched: false }.with_ids(id)
     }
@@ -242,7 +241,7 @@ impl Document {
         }
         let run_id = run_id.into();
         let content = self.content_mut();
-        content.fields.insert(CompactString::const_new(RUN_ID), Field::Value(Value::String(run_id.clone())));
+        content.fields.set(CompactString::const_new(RUN_ID), Field::Value(Value::String(run_id.clone())));
         content.run_id = Some(run_id);
         Ok(())
     }
@@ -275,6 +274,22 @@ impl Document {
         out.push(b'}');
     }
 
+    /// Its JSON as a search backend shall have it: the id and the fields, nothing of the pipeline's own.
+    pub fn to_index_json(&self) -> Bytes {
+        let Content { source, fields, .. } = &*self.0;
+        let mut out = Vec::with_capacity(source.len() + 64);
+        out.extend_from_slice(b"{\"id\":");
+        text::write_string(&mut out, &self.0.id);
+        for (name, field) in fields.iter().filter(|(name, _)| !is_reserved(name)) {
+            out.push(b',');
+            text::write_string(&mut out, name);
+            out.push(b':');
+            field.write_json(source, &mut out);
+        }
+        out.push(b'}');
+        out.into()
+    }
+
     /// The fields, without the reserved ones, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&CompactString, FieldRef<'_>)> {
         let source = &self.0.source;
@@ -284,7 +299,7 @@ impl Document {
 
     /// Whether there is a field of this name, reserved ones included.
     pub fn has(&self, name: &str) -> bool {
-        self.0.fields.contains_key(name)
+        self.0.fields.contains(name)
     }
 
     /// A field. `id` and `run_id` can be read too; attached children have [`Document::children`].
@@ -403,9 +418,8 @@ impl Document {
             return Ok(self.has(from));
         }
         let fields = &mut self.content_mut().fields;
-        fields.shift_remove(to);
-        let at = fields.get_index_of(from).expect("its presence was checked");
-        fields.replace_index(at, CompactString::new(to)).expect("the other of that name was removed");
+        fields.remove(to);
+        fields.rename(from, CompactString::new(to));
         Ok(true)
     }
 
@@ -418,15 +432,23 @@ impl Document {
         Ok(true)
     }
 
+    /// Copies a field within the document. False when there is no such field.
+    pub fn copy(&mut self, from: &str, to: &str) -> Result<bool, DocumentError> {
+        check_writable(to)?;
+        let Some(field) = self.0.fields.get(from).filter(|_| from != CHILDREN).cloned() else { return Ok(false) };
+        self.content_mut().put(to, field);
+        Ok(true)
+    }
+
     /// Removes a field; false when there was none. To remove many, [`Document::retain`] is linear.
     pub fn remove(&mut self, name: &str) -> Result<bool, DocumentError> {
         check_writable(name)?;
-        Ok(self.has(name) && self.content_mut().fields.shift_remove(name).is_some())
+        Ok(self.has(name) && self.content_mut().fields.remove(name))
     }
 
     /// Keeps the fields that `keep` says, and the reserved ones.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
-        self.content_mut().fields.retain(|name, _| is_reserved(name) || keep(name));
+        self.content_mut().fields.retain(|name| is_reserved(name) || keep(name));
     }
 
     /// The attached children.
@@ -442,12 +464,16 @@ impl Document {
             Some(Field::Documents(children)) => return Ok(children.clone()),
             Some(field) => field,
         };
-        match field.view(&self.0.source) {
-            Some(FieldRef::Json(json)) if json.starts_with('[') => {
-                Ok(text::elements(json).into_iter().map(|child| self.0.source.slice_ref(child.as_bytes())).collect())
-            }
-            _ => Err(DocumentError::ChildrenNotList { id: self.0.id.clone() }),
+        if field.view(&self.0.source).is_some_and(FieldRef::is_list) {
+            Ok(field.element_texts(&self.0.source))
+        } else {
+            Err(DocumentError::ChildrenNotList { id: self.0.id.clone() })
         }
+    }
+
+    /// The JSON of each element of a field, a scalar as a list of one, sharing memory where it can; none when absent.
+    pub fn element_texts(&self, name: &str) -> Vec<Bytes> {
+        self.0.fields.get(name).map_or_else(Vec::new, |field| field.element_texts(&self.0.source))
     }
 
     /// Reads what [`Document::attached`] gave at `index`.
@@ -471,7 +497,7 @@ impl Document {
 
     /// Detaches all children.
     pub fn remove_children(&mut self) {
-        self.content_mut().fields.shift_remove(CHILDREN);
+        self.content_mut().fields.remove(CHILDREN);
     }
 
     /// Marks it as dropped: it passes no further stage and is not indexed.
@@ -519,10 +545,7 @@ impl Content {
     }
 
     fn put(&mut self, name: &str, field: Field) {
-        match self.fields.get_mut(name) {
-            Some(before) => *before = field,
-            None => drop(self.fields.insert(CompactString::new(name), field)),
-        }
+        self.fields.set(CompactString::new(name), field);
     }
 }
 
@@ -535,7 +558,7 @@ impl PartialEq for Document {
             field.write_json(&content.source, &mut out);
             out
         };
-        let mut pairs = ours.fields.iter().zip(&theirs.fields);
+        let mut pairs = ours.fields.iter().zip(theirs.fields.iter());
         Arc::ptr_eq(&self.0, &other.0)
             || ours.fields.len() == theirs.fields.len()
                 && pairs.all(|((a, x), (b, y))| a == b && json(ours, x) == json(theirs, y))

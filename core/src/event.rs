@@ -16,6 +16,7 @@ use crate::document::write_string;
 use crate::identity::{RunId, Ticket};
 
 mod read;
+mod report;
 
 #[cfg(test)]
 mod tests;

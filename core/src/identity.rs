@@ -154,6 +154,8 @@ pub struct Envelope {
     pub origin_partition: i32,
     /// Offset there; −1 where there is none.
     pub origin_offset: i64,
+    /// Digest of the ordinals, ids and kinds that the attempt gave; only on the parent, 0 elsewhere.
+    pub digest: u64,
 }
 
 /// A header that is not an envelope.
@@ -180,7 +182,7 @@ impl Envelope {
     /// Name of the record header.
     pub const HEADER: &'static str = "seriatim";
     const EDITION: u8 = 1;
-    const LEN: usize = 1 + 16 + 8 + 8 + 4 + 8 + 1 + 4 + 4 + 4 + 8;
+    const LEN: usize = 1 + 16 + 8 + 8 + 4 + 8 + 1 + 4 + 4 + 4 + 8 + 8;
 
     /// The header's value.
     pub fn encode(&self) -> Bytes {
@@ -196,6 +198,7 @@ impl Envelope {
         out.put_u32(self.dest_partitions);
         out.put_i32(self.origin_partition);
         out.put_i64(self.origin_offset);
+        out.put_u64(self.digest);
         debug_assert_eq!(out.len(), Self::LEN);
         out.freeze()
     }
@@ -224,6 +227,7 @@ impl Envelope {
             dest_partitions: input.get_u32(),
             origin_partition: input.get_i32(),
             origin_offset: input.get_i64(),
+            digest: input.get_u64(),
         })
     }
 }
@@ -242,6 +246,7 @@ mod tests {
             dest_partitions: 12,
             origin_partition: -1,
             origin_offset: i64::MAX,
+            digest: 0x1234_5678_9abc_def0,
         };
         assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
         assert_eq!(Envelope::decode(b"x"), Err(EnvelopeError::Length { length: 1 }));

@@ -8,14 +8,22 @@
 //! Architecture invariant: this crate knows no Kafka client, no simulator, no clock, no thread, no file and no socket.
 #![deny(missing_debug_implementations)]
 
+pub mod connector;
 pub mod document;
 pub mod env;
 pub mod event;
 pub mod identity;
 pub mod index;
+pub mod indexer;
+pub mod intake;
 pub mod machines;
+pub mod messenger;
 pub mod partitioner;
 pub mod pipeline;
+pub mod publisher;
+pub mod runner;
 pub mod stage;
 pub mod stages;
+pub mod stop;
 pub mod transport;
+pub mod worker;

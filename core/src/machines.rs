@@ -4,6 +4,7 @@
 //! has a property test against a model of a page.
 
 pub mod batcher;
+pub mod custody;
 pub mod hlc;
 pub mod lanes;
 pub mod ledger;

@@ -73,6 +73,8 @@ pub struct PipelineOutput {
 pub struct Pipeline {
     stages: Vec<Instance>,
     children_max: u32,
+    /// Run of the document that it was started with: children that have none join it.
+    run_id: Option<CompactString>,
     /// Open cursors; their stages rise.
     open: Vec<Cursor>,
     /// The document to go on with, before any cursor.
@@ -115,12 +117,13 @@ impl Pipeline {
     pub fn new(spec: &PipelineSpec) -> Self {
         let instance = |spec: &StageSpec| Instance { spec: spec.clone(), stage: Some((spec.factory)()) };
         let stages = spec.stages.iter().map(instance).collect();
-        Pipeline { stages, children_max: spec.children_max, open: Vec::new(), moving: None }
+        Pipeline { stages, children_max: spec.children_max, run_id: None, open: Vec::new(), moving: None }
     }
 
     /// Begins with a document. What was left of another one is abandoned.
     pub fn start(&mut self, document: Document) {
         self.open.clear();
+        self.run_id = document.run_id().cloned();
         self.moving = Some(Moving { document, stage: 0, is_parent: true });
     }
 
@@ -169,15 +172,18 @@ impl Pipeline {
                 extra.id(),
                 cursor.id
             )),
-            (Given::Document(document), None) if document.id() == &cursor.id => {
+            (Given::Document(document), None) if *document.id() == cursor.id => {
                 cursor.done = Some(document);
                 Ok(None)
             }
             (Given::Document(_), None) if cursor.children == children_max => {
                 failed(format!("it made more than {children_max} children of `{}`: raise children_max", cursor.id))
             }
-            (Given::Document(document), None) => {
+            (Given::Document(mut document), None) => {
                 cursor.children += 1;
+                if let (None, Some(run_id)) = (document.run_id(), &self.run_id) {
+                    document.initialize_run_id(run_id.clone()).expect("it has no run");
+                }
                 Ok(Some(Moving { document, stage: cursor.stage + 1, is_parent: false }))
             }
             (Given::End, None) => {

@@ -16,7 +16,7 @@
 //!     let Some(title) = document.get_str("title").map(|title| title.to_uppercase()) else { return Ok(()) };
 //!     Ok(document.set("title", title)?)
 //! });
-//! assert_eq!(shout.name, "shout");
+//! assert_eq!(&*shout.name, "shout");
 //! ```
 
 use std::fmt;
@@ -206,10 +206,7 @@ pub struct StageSpec {
 
 impl StageSpec {
     /// A stage without conditions.
-    pub fn new<S: Stage + 'static>(
-        name: impl Into<Arc<str>>,
-        factory: impl Fn() -> S + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new<S: Stage + 'static>(name: impl Into<Arc<str>>, factory: impl Fn() -> S + Send + Sync + 'static) -> Self {
         let factory: StageFactory = Arc::new(move || Box::new(factory()));
         StageSpec { name: name.into(), factory, conditions: Vec::new(), policy: ConditionPolicy::All }
     }

@@ -370,7 +370,8 @@ pub trait Producer: Clone + Send + Sync + 'static {
 /// The polling half of a group consumer, owned by the polling task.
 pub trait Poller: Send + 'static {
     /// At most `records_max` records, or one rebalance event; waits at most `wait` for either. An event goes before
-    /// records, and records of a partition that an event revoked are never given after it.
+    /// records, and records of a partition that an event revoked are never given after it. Cancel-safe: dropping the
+    /// future loses neither.
     fn poll(
         &mut self,
         records_max: usize,

@@ -45,6 +45,23 @@ pub use self::inbox::RequestId;
 const OFFSETS_PARTITIONS: u32 = 50;
 
 /// A Kafka cluster.
+///
+/// ```
+/// use seriatim_core::env::Instant;
+/// use seriatim_sim::cluster::protocol::{BrokerId, ConnectionId, CreateTopic, Request};
+/// use seriatim_sim::cluster::{Cluster, ClusterConfig};
+///
+/// let mut cluster = Cluster::new(ClusterConfig::default());
+/// let topics = vec![CreateTopic { name: "t".into(), partitions: 3, replication: 1 }];
+/// let arrival = Instant::from_micros(250);
+/// let request = cluster.submit(arrival, ConnectionId(1), BrokerId(0), Request::CreateTopics { topics });
+/// assert_eq!(cluster.next_deadline(), Some(arrival));
+///
+/// cluster.advance(Instant::from_micros(400));
+/// assert!(cluster.drain_answered().eq([request]));
+/// let (answered_at, response) = cluster.take_response(request).expect("it was due");
+/// assert_eq!((answered_at, response.to_string()), (arrival, "CreateTopics [t NONE]".into()));
+/// ```
 #[derive(Debug)]
 pub struct Cluster {
     cx: Context,

@@ -17,6 +17,7 @@ mod world;
 
 pub mod checkers;
 pub mod cluster;
+pub mod explain;
 pub mod history;
 pub mod recorded;
 pub mod rng;

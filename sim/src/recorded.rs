@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use compact_str::CompactString;
 use futures_util::future::BoxFuture;
+use seriatim_core::event::{Event as LifecycleEvent, EventKind, decode_batch};
 use seriatim_core::identity::{Envelope, Epoch, TopicPartition};
 use seriatim_core::index::{Action, Backend, BackendError, IndexOp, ItemOutcome};
 use seriatim_core::transport::{
@@ -15,12 +16,36 @@ use seriatim_core::transport::{
 };
 
 use crate::history::{
-    Ack, AssignedPartition, Call, CommittedOffset, Delivered, IndexWrite, Lifecycle, NodeRecorder, Produced, Stamp,
-    What, WriteKind, WriteOutcome, body_hash,
+    Ack, AssignedPartition, Call, CommittedOffset, Delivered, IndexWrite, Lifecycle, LifecycleKind, NodeRecorder,
+    Produced, Stamp, What, WriteKind, WriteOutcome, body_hash,
 };
 
 /// Finds the lifecycle events in a record that goes to an event topic; none in any other.
 pub type DecodeLifecycle = fn(&Outgoing) -> Vec<Lifecycle>;
+
+/// A [`DecodeLifecycle`] for both wire forms of this system's events.
+pub fn decode_lifecycle(record: &Outgoing) -> Vec<Lifecycle> {
+    let Some(value) = record.value.as_ref().filter(|_| record.topic.contains("_event_")) else { return Vec::new() };
+    let header = record.headers.iter().find(|header| &*header.name == LifecycleEvent::HEADER);
+    let events = match header {
+        Some(header) => LifecycleEvent::from_json(value, Some(&header.value)).map(|event| vec![event]),
+        None => decode_batch(value),
+    };
+    // What this cannot read, the publisher cannot either: it finishes nothing.
+    events.unwrap_or_default().iter().map(lifecycle).collect()
+}
+
+/// What checkers need of an event.
+pub fn lifecycle(event: &LifecycleEvent) -> Lifecycle {
+    let kind = match (event.kind, event.superseded) {
+        (EventKind::Create, _) => LifecycleKind::Created,
+        (EventKind::Finish, false) => LifecycleKind::Indexed,
+        (EventKind::Finish, true) => LifecycleKind::Superseded,
+        (EventKind::Fail, _) => LifecycleKind::Failed,
+        (EventKind::Drop, _) => LifecycleKind::Dropped,
+    };
+    Lifecycle { ticket: event.ticket, kind, is_parent: event.is_parent }
+}
 
 /// A [`DecodeLifecycle`] for runs whose events are not judged.
 pub fn no_lifecycle(_: &Outgoing) -> Vec<Lifecycle> {

@@ -39,6 +39,20 @@ impl Field {
         }
     }
 
+    /// The JSON of each element of a list, of anything else as a list of one.
+    pub(crate) fn element_texts(&self, source: &Bytes) -> Vec<Bytes> {
+        if let Field::Documents(children) = self {
+            return children.clone();
+        }
+        let owner = if let Field::Text(bytes) = self { bytes } else { source };
+        let items = self.view(source).map_or_else(Vec::new, FieldRef::items);
+        let text = |item| match item {
+            FieldRef::Json(json) => owner.slice_ref(json.as_bytes()),
+            FieldRef::Value(value) => Bytes::from(value.to_json()),
+        };
+        items.into_iter().map(text).collect()
+    }
+
     pub(crate) fn write_json(&self, source: &Bytes, out: &mut Vec<u8>) {
         match self {
             &Field::Source { start, end } => out.extend_from_slice(&source[start as usize..end as usize]),

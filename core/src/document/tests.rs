@@ -49,10 +49,7 @@ fn untouched_fields_stay_byte_for_byte() {
     assert_eq!(document.get_str("o").unwrap(), r#"{"b":[1,7],"c":{"d":"e"}}"#);
     assert_eq!(document.get_nested("o", &["b", "0"]).unwrap(), Some(Value::from(1)));
     let error = document.set_nested("n", &["x"], 1).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "field `n`: nothing can be put at `x`: a scalar or the end of a list is in the way"
-    );
+    assert_eq!(error.to_string(), "field `n`: nothing can be put at `x`: a scalar or the end of a list is in the way");
     assert_eq!(document.get_str("n").unwrap(), "1.50e+2");
 }
 
@@ -208,8 +205,7 @@ fn a_deep_document_passes_but_cannot_be_edited_inside() {
         assert_eq!(document.get("deep").unwrap().items().len(), 1);
         assert!(document.get_str("deep").is_some());
         let error = document.set_nested("deep", &["0"], 1).unwrap_err();
-        let expected =
-            "field `deep`: nested more than 128 levels deep: such a value can be passed on but not edited";
+        let expected = "field `deep`: nested more than 128 levels deep: such a value can be passed on but not edited";
         assert_eq!(error.to_string(), expected);
         let other = document.clone();
         assert!(document.copy_from(&other, "deep", "copy").unwrap());

@@ -105,8 +105,10 @@ impl<'a> Reader<'a> {
     /// The literal or number that starts here.
     fn word(&mut self) -> &'a str {
         let start = self.at;
-        while !matches!(self.text.as_bytes().get(self.at), None | Some(b',' | b']' | b'}' | b' ' | b'\t' | b'\n' | b'\r'))
-        {
+        while !matches!(
+            self.text.as_bytes().get(self.at),
+            None | Some(b',' | b']' | b'}' | b' ' | b'\t' | b'\n' | b'\r')
+        ) {
             self.at += 1;
         }
         &self.text[start..self.at]

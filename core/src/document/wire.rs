@@ -7,8 +7,9 @@ use compact_str::CompactString;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::DocumentError;
 use super::field::{Field, FieldRef};
-use super::{DocumentError, Fields};
+use super::fields::Fields;
 
 /// The fields of the object that `source` is, and whether writing them again would only repeat it.
 pub(crate) fn read_fields(source: &Bytes) -> Result<(Fields, bool), DocumentError> {
@@ -52,14 +53,14 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let mut fields = Fields::with_capacity_and_hasher(16, Default::default());
+        let mut fields = Fields::with_capacity(16);
         let mut exact = true;
         while let Some(name) = map.next_key::<CompactString>()? {
             let raw = map.next_value::<&RawValue>()?.get();
             let start = raw.as_ptr() as usize - self.base;
             let range = |at: usize| u32::try_from(at).expect("the length of the source was checked");
             let field = Field::Source { start: range(start), end: range(start + raw.len()) };
-            exact &= fields.insert(name, field).is_none();
+            exact &= !fields.set(name, field);
         }
         Ok((fields, exact))
     }

@@ -24,7 +24,11 @@ pub enum EventError {
     #[error("the event has no `{}` header: was it written by a Seriatim worker?", Event::HEADER)]
     NoHeader,
     /// The header has another length than this edition writes.
-    #[error("the `{}` header has {length} bytes instead of {}: written by another edition?", Event::HEADER, Event::HEADER_LEN)]
+    #[error(
+        "the `{}` header has {length} bytes instead of {}: written by another edition?",
+        Event::HEADER,
+        Event::HEADER_LEN
+    )]
     HeaderLength {
         /// Bytes found.
         length: usize,

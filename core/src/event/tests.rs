@@ -42,7 +42,12 @@ fn documented() -> Event {
     let ticket = Ticket { run: RunId(0x3f << 120), sequence: 4, attempt: 9, ordinal: 2 };
     Event {
         message: Some("SUCCEEDED".into()),
-        position: Some(EventPosition { topic: "p1_source".into(), partition: 0, offset: 12, key: Some("doc-1".into()) }),
+        position: Some(EventPosition {
+            topic: "p1_source".into(),
+            partition: 0,
+            offset: 12,
+            key: Some("doc-1".into()),
+        }),
         ..Event::new(EventKind::Finish, ticket, "doc-1", 1_764_534_000_123_456)
     }
 }

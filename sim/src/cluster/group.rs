@@ -23,6 +23,7 @@ pub(super) struct Group {
     pub(super) since: Instant,
     pub(super) generation: i32,
     pub(super) protocol: Arc<str>,
+    /// Elected when a join completes; its member may be gone since.
     pub(super) leader: Option<Arc<str>>,
     pub(super) members: Vec<Member>,
     /// Ids that were given with `MEMBER_ID_REQUIRED` and are not used yet.
@@ -90,7 +91,6 @@ impl Group {
             self.has_newcomers = true;
         }
         self.had_members = true;
-        self.leader.get_or_insert_with(|| Arc::clone(&id));
         let mut member = Member::new(Arc::clone(&id), join, request);
         member.renew_for(cx, &self.name, cx.config.new_member_timeout);
         self.members.push(member);

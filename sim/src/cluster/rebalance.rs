@@ -213,9 +213,6 @@ impl Group {
         if let Some(parked) = member.syncing {
             cx.inbox.abandon(parked);
         }
-        if self.leader.as_ref() == Some(&member.id) {
-            self.leader = self.members.first().map(|member| Arc::clone(&member.id));
-        }
         cx.tell(Audit::MemberRemoved { group: Arc::clone(&self.name), member: member.id, why });
     }
 

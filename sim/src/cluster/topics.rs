@@ -146,6 +146,7 @@ impl Topics {
             if waiters.last() != Some(&request) {
                 waiters.push(request);
             }
+            debug_assert!(waiters.len() <= self.parked.len() + 1, "who waits is parked");
         }
         let timer = cx.arm(max_wait, Timer::Fetch(request));
         self.parked.insert(request, ParkedFetch { broker: to, records_max, partitions, timer });

@@ -45,6 +45,9 @@ fn unknown_partitions_are_refused_one_by_one_and_first() {
         commit.partitions.push(CommitPartition { partition: tp(9), offset: 1, metadata: None });
     }
     assert_eq!(bench.ask(mixed), "OffsetCommit [t-0 UNKNOWN_MEMBER_ID, t-9 UNKNOWN_TOPIC_OR_PARTITION]");
+    let mut fresh = Bench::new();
+    assert_eq!(fresh.ask(commit_to("", -1, 9, 1, None)), "OffsetCommit [t-9 UNKNOWN_TOPIC_OR_PARTITION]");
+    assert_eq!(fresh.state(), "none", "the coordinator never saw it");
 }
 
 #[test]

@@ -247,6 +247,20 @@ fn a_parked_member_does_not_expire() {
 }
 
 #[test]
+fn a_session_begins_anew_when_a_parked_sync_is_answered() {
+    let mut bench = group_in("CompletingRebalance");
+    bench.send(sync("c-2", 2, &[]));
+    bench.pass(Duration::from_secs(5));
+    bench.ask(heartbeat("c-1", 2));
+    bench.pass(Duration::from_secs(4));
+    bench.ask(sync("c-1", 2, &[]));
+    bench.pass(Duration::from_millis(9_999));
+    assert_eq!(bench.state(), "Stable g2");
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(bench.state(), "Empty g3", "both sessions began with that answer");
+}
+
+#[test]
 fn a_new_member_is_dropped_when_its_first_join_takes_five_minutes() {
     let slow = |member: &str| {
         let rebalance_timeout = Duration::from_secs(1_000);

@@ -53,6 +53,8 @@ fn a_new_epoch_starts_at_zero_and_an_old_one_is_fenced() {
         ((0, 0, 2), "-1 INVALID_PRODUCER_EPOCH"),
         ((1, 1, 1), "3"),
     ]);
+    // What the old epoch sent is not taken for a resend of the new one.
+    check_batches(&[((0, 0, 2), "0"), ((0, 2, 1), "2"), ((1, 0, 2), "3"), ((1, 2, 1), "5")]);
 }
 
 #[test]
@@ -111,6 +113,8 @@ fn a_long_poll_ends_with_the_first_record_or_its_time() {
     assert_eq!(bench.cluster.drain_answered().skip(1).collect::<Vec<_>>(), [first, second]);
     assert_eq!([first, second].map(|id| bench.answer(id)), ["Fetch [t-0 0..3]", "Fetch [t-0 0..3]"]);
 
+    let check = Instant::default() + ClusterConfig::default().offsets_check_interval;
+    assert_eq!(bench.cluster.next_deadline(), Some(check), "the time-outs of answered fetches are gone");
     let waiting = bench.send(fetch(3, 500));
     let began = bench.now;
     bench.ask(produce(Some((1, 0)), 0, 3));

@@ -149,6 +149,7 @@ fn a_request_for_the_past_is_applied_now() {
     bench.pass(Duration::from_secs(5));
     let now = bench.now;
     let id = bench.cluster.submit(Instant::from_micros(1), ConnectionId(0), BROKER, Request::InitProducerId);
+    assert_eq!(bench.cluster.next_deadline(), Some(now));
     bench.cluster.advance(Instant::from_micros(2));
     assert_eq!(bench.cluster.take_response(id).map(|(at, _)| at), Some(now));
 }

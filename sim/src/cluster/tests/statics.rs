@@ -77,4 +77,7 @@ fn a_rebalance_without_its_static_member_keeps_it_until_its_session_ends() {
         bench.pass(Duration::from_millis(3_999));
     }
     assert_eq!(bench.answer(newcomer), "JoinGroup c-2 g2 leader=\"c-2\" [i-1, c-2]");
+    let rejoin = Request::JoinGroup(JoinGroup { instance_id: Some("i".into()), ..join_with("i-1", &["range", "x"]) });
+    bench.send(rejoin);
+    assert_eq!(bench.ask(join("c-2")), "JoinGroup c-2 g3 leader=\"c-2\" [i-1, c-2]", "it was absent once");
 }

@@ -1,0 +1,267 @@
+//! The indexer: collects documents into batches, writes them to the search backend, reports what became of each.
+//!
+//! One batch is out at a time, so that writes of one id follow each other; the intake goes on reading meanwhile. A
+//! write with an unknown outcome is repeated until its outcome is known: it is never called failed.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use compact_str::CompactString;
+use futures_util::future::{Either, select};
+
+use crate::document::Document;
+use crate::env::Env;
+use crate::event::Event;
+use crate::identity::Envelope;
+use crate::index::{Action, Backend, BackendError, IndexOp, ItemOutcome};
+use crate::intake::Claim;
+use crate::machines::batcher::{BatchLimits, Batcher};
+use crate::machines::retry::{Retry, RetryPolicy};
+use crate::messenger::{DeadLetter, Emission, IndexerMessenger, MessengerError, Payload, Work};
+use crate::stop::Stop;
+use crate::worker::undecodable;
+
+/// A field whose value says that the document is to be deleted.
+#[derive(Clone, Debug)]
+pub struct DeletionMarker {
+    /// The field.
+    pub field: String,
+    /// The value.
+    pub value: String,
+}
+
+/// How an indexer writes.
+#[derive(Clone, Debug)]
+pub struct IndexerConfig {
+    /// Limits of a batch.
+    pub batch: BatchLimits,
+    /// Waits between tries of a write that was throttled, unavailable or of unknown outcome.
+    pub retry: RetryPolicy,
+    /// Whether writes carry their versions. Without, order rests on the queues alone.
+    pub versions: bool,
+    /// What marks a deletion.
+    pub deletion: Option<DeletionMarker>,
+    /// A field whose value, where present, is the id in the index.
+    pub id_override: Option<String>,
+    /// Documents taken at once.
+    pub poll_records_max: usize,
+}
+
+impl Default for IndexerConfig {
+    fn default() -> Self {
+        IndexerConfig {
+            batch: BatchLimits { items_max: 500, bytes_max: 5 << 20, age_max: Duration::from_millis(100) },
+            retry: RetryPolicy {
+                base: Duration::from_millis(100),
+                cap: Duration::from_secs(30),
+                attempts_max: Some(100),
+            },
+            versions: true,
+            deletion: None,
+            id_override: None,
+            poll_records_max: 500,
+        }
+    }
+}
+
+/// A write that waits for its batch.
+#[derive(Debug)]
+struct Item {
+    op: IndexOp,
+    envelope: Envelope,
+    document_id: CompactString,
+    claim: Claim,
+}
+
+/// Writes documents to a backend.
+#[derive(Debug)]
+pub struct Indexer<E, M> {
+    env: E,
+    messenger: M,
+    backend: Arc<dyn Backend>,
+    config: IndexerConfig,
+    batcher: Batcher<Item>,
+    stop: Stop,
+}
+
+impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
+    /// An indexer that writes to `backend` until `stop` is requested.
+    pub fn new(env: E, messenger: M, backend: Arc<dyn Backend>, config: IndexerConfig, stop: Stop) -> Self {
+        let batcher = Batcher::new(config.batch);
+        Indexer { env, messenger, backend, config, batcher, stop }
+    }
+
+    /// Indexes until asked to stop, then ends cleanly; or until the messenger can go on no more.
+    pub async fn run(mut self) -> Result<(), MessengerError> {
+        let stop = self.stop.clone();
+        loop {
+            let polled = {
+                let wait = self.batcher.deadline().map(|deadline| deadline.since(self.env.now()));
+                let asked = pin!(stop.requested());
+                let poll = pin!(poll_until(&self.env, &mut self.messenger, self.config.poll_records_max, wait));
+                match select(asked, poll).await {
+                    Either::Left(_) => break,
+                    Either::Right((polled, _)) => polled?,
+                }
+            };
+            match polled {
+                Polled::Records(batch) => {
+                    for work in batch {
+                        self.take(work).await?;
+                    }
+                }
+                Polled::Nothing => {}
+                Polled::End => break,
+            }
+            if let Some(batch) = self.batcher.due(self.env.now()) {
+                self.write(batch).await?;
+            }
+        }
+        // What was collected and has no request out is abandoned: its offsets are not committed.
+        drop(self.batcher.take());
+        self.messenger.close().await;
+        Ok(())
+    }
+
+    async fn take(&mut self, work: Work) -> Result<(), MessengerError> {
+        let (document, envelope) = match work.payload {
+            Payload::Document(document, envelope) => (document, envelope),
+            Payload::Undecodable { envelope, key, value, reason } => {
+                if !work.claim.begin() {
+                    return Ok(());
+                }
+                let now = self.env.wall_micros();
+                let emission = undecodable(work.claim, envelope, key, value, &reason, now);
+                return self.messenger.complete(vec![emission]).await;
+            }
+        };
+        let item = self.item(document, envelope, work.claim);
+        let bytes = match &item.op.action {
+            Action::Upsert(body) => body.len() + item.op.id.len(),
+            Action::Delete => item.op.id.len(),
+        };
+        let now = self.env.now();
+        if let Some(batch) = self.batcher.push(item, bytes, now) {
+            self.write(batch).await?;
+        }
+        Ok(())
+    }
+
+    fn item(&self, document: Document, envelope: Envelope, claim: Claim) -> Item {
+        let document_id = document.id().clone();
+        let overridden = self.config.id_override.as_deref().and_then(|field| document.get_str(field));
+        let id = overridden.map_or_else(|| document_id.clone(), |id| CompactString::from(&*id));
+        let deletes = self
+            .config
+            .deletion
+            .as_ref()
+            .is_some_and(|marker| document.get_str(&marker.field).is_some_and(|value| *value == *marker.value));
+        let action = if deletes { Action::Delete } else { Action::Upsert(document.to_index_json()) };
+        let version = self.config.versions.then_some(envelope.version);
+        let position = claim.position().cloned();
+        Item { op: IndexOp { id, version, action, ticket: envelope.ticket, position }, envelope, document_id, claim }
+    }
+
+    /// Writes one batch and reports it.
+    async fn write(&mut self, batch: Vec<Item>) -> Result<(), MessengerError> {
+        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut open = batch;
+        let mut tries = 0;
+        // Asked to stop, it tries no more: what is open then is abandoned with an unknown outcome.
+        while tries == 0 || !self.stop.is_requested() {
+            // The fence: what may not begin, or is no longer ours, is abandoned.
+            open.retain(|item| item.claim.begin());
+            if open.is_empty() {
+                break;
+            }
+            tries += 1;
+            let ops: Vec<IndexOp> = open.iter().map(|item| item.op.clone()).collect();
+            let answer = self.backend.bulk(&ops).await;
+            let (settled, again, resolved) = match answer {
+                Ok(answers) => sort_out(open, answers),
+                Err(BackendError::Unavailable(_) | BackendError::UnknownOutcome(_)) => (Vec::new(), open, false),
+            };
+            outcomes.extend(settled);
+            open = again;
+            if open.is_empty() {
+                break;
+            }
+            match self.config.retry.next(tries, self.env.random()) {
+                Retry::After(wait) => self.env.sleep(wait).await,
+                Retry::GiveUp if resolved => {
+                    let cause = format!("throttled in {tries} tries");
+                    outcomes.extend(open.drain(..).map(|item| (item, ItemOutcome::Rejected { reason: cause.clone() })));
+                    break;
+                }
+                // The outcome is unknown, or the whole backend is away: no document's fault.
+                Retry::GiveUp => self.env.sleep(self.config.retry.cap).await,
+            }
+        }
+        if outcomes.is_empty() {
+            return Ok(());
+        }
+        let now = self.env.wall_micros();
+        self.messenger.complete(outcomes.into_iter().map(|(item, outcome)| report(item, outcome, now)).collect()).await
+    }
+}
+
+enum Polled {
+    Records(Vec<Work>),
+    Nothing,
+    End,
+}
+
+async fn poll_until<E: Env, M: IndexerMessenger>(
+    env: &E,
+    messenger: &mut M,
+    records_max: usize,
+    wait: Option<Duration>,
+) -> Result<Polled, MessengerError> {
+    let poll = messenger.poll(records_max);
+    let polled = match wait {
+        None => Some(poll.await),
+        Some(wait) => env.timeout(wait, poll).await,
+    };
+    Ok(match polled.transpose()? {
+        None => Polled::Nothing,
+        Some(None) => Polled::End,
+        Some(Some(batch)) => Polled::Records(batch),
+    })
+}
+
+/// The items whose outcome is final, those to be tried again, and whether every outcome of the batch is known.
+fn sort_out(items: Vec<Item>, outcomes: Vec<ItemOutcome>) -> (Vec<(Item, ItemOutcome)>, Vec<Item>, bool) {
+    let mut settled = Vec::with_capacity(items.len());
+    let mut again = Vec::new();
+    let known = outcomes.len() == items.len();
+    let mut outcomes = outcomes.into_iter();
+    for item in items {
+        match outcomes.next() {
+            Some(ItemOutcome::Throttled) | None => again.push(item),
+            Some(outcome) => settled.push((item, outcome)),
+        }
+    }
+    (settled, again, known)
+}
+
+fn report(item: Item, outcome: ItemOutcome, wall_micros: u64) -> Emission {
+    let Item { envelope, document_id, claim, op } = item;
+    let mut dead_letters = Vec::new();
+    let event = match outcome {
+        ItemOutcome::Superseded { .. } => Event::superseded(&envelope, &document_id, wall_micros),
+        ItemOutcome::Rejected { reason } => {
+            let body = match op.action {
+                Action::Upsert(body) => Some(body),
+                Action::Delete => None,
+            };
+            let event = Event::failed(&envelope, &document_id, &reason, wall_micros);
+            dead_letters.push(DeadLetter { id: document_id, envelope, body, cause: reason });
+            event
+        }
+        ItemOutcome::Applied | ItemOutcome::Duplicate | ItemOutcome::Throttled => {
+            Event::finished(&envelope, &document_id, wall_micros)
+        }
+    };
+    Emission { claim, outputs: Vec::new(), events: vec![event], dead_letters }
+}

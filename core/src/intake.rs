@@ -1,0 +1,455 @@
+//! The consuming side of a Kafka messenger: polls, hands records out as claims, commits, drains and releases.
+//!
+//! Two tasks serve one group consumer. The *poll task* polls, so that the consumer stays a member however long a stage
+//! takes; past the processing limit it stops, so that Kafka evicts a stuck worker. The *steward* carries out what
+//! [`Custody`] decides: commits and releases, one at a time, so that no commit can overtake another.
+//!
+//! Every record is handed out as a [`Claim`], and a claim is the only way to a side effect: [`Claim::begin`] is the
+//! fence, and dropping the last part of a claim settles its record, done only if every part said so.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use tokio::sync::Notify;
+
+use crate::env::{Env, Instant};
+use crate::identity::{Position, TopicPartition};
+use crate::machines::custody::{Custody, CustodyConfig, Step};
+use crate::transport::{ErrorKind, Group, GroupConfig, Polled, Poller, Record, Transport, TransportError};
+
+/// How an intake consumes.
+#[derive(Clone, Debug)]
+pub struct IntakeConfig {
+    /// The group membership.
+    pub group: GroupConfig,
+    /// Limits of what is out, and the rhythm of commits.
+    pub custody: CustodyConfig,
+    /// Records asked for in one poll.
+    pub poll_records_max: usize,
+    /// Longest wait of one poll.
+    pub poll_wait: Duration,
+    /// Time without any progress while records are out after which polling stops, so that the group takes the
+    /// partitions away.
+    pub processing_limit: Duration,
+    /// Time for a drain when the intake is closed.
+    pub close_limit: Duration,
+}
+
+impl IntakeConfig {
+    /// The defaults for a member of a group.
+    pub fn new(group: GroupConfig) -> Self {
+        IntakeConfig {
+            group,
+            custody: CustodyConfig::default(),
+            poll_records_max: 500,
+            poll_wait: Duration::from_millis(500),
+            processing_limit: Duration::from_secs(600),
+            close_limit: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The right to have effects on behalf of one record. Clones are parts of it: the record is done when every part was
+/// [`Claim::done`], and abandoned (to be delivered again to somebody) when one was dropped without.
+#[derive(Debug)]
+pub struct Claim {
+    hold: Option<Arc<Hold>>,
+    finished: bool,
+}
+
+#[derive(Debug)]
+struct Hold {
+    cell: Arc<Cell>,
+    position: Position,
+    begun: AtomicBool,
+    failed: AtomicBool,
+}
+
+impl Claim {
+    /// A claim on something that nobody can take away and that needs no commit.
+    pub const fn unfenced() -> Self {
+        Claim { hold: None, finished: false }
+    }
+
+    /// Where the record lies, if it lies anywhere.
+    pub fn position(&self) -> Option<&Position> {
+        self.hold.as_deref().map(|hold| &hold.position)
+    }
+
+    /// Whether it makes sense to start or go on working on the record.
+    pub fn is_active(&self) -> bool {
+        self.hold.as_deref().is_none_or(|hold| hold.cell.lock().custody.is_active(&hold.position))
+    }
+
+    /// The fence before the first side effect. False: there must be none.
+    pub fn begin(&self) -> bool {
+        let Some(hold) = self.hold.as_deref() else { return true };
+        if hold.begun.load(Ordering::Relaxed) {
+            return hold.cell.lock().custody.is_held(&hold.position);
+        }
+        let begins = hold.cell.lock().custody.begin(&hold.position);
+        hold.begun.store(begins, Ordering::Relaxed);
+        begins
+    }
+
+    /// Says that everything about this part is acknowledged.
+    pub fn done(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Clone for Claim {
+    fn clone(&self) -> Self {
+        Claim { hold: self.hold.clone(), finished: false }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let (false, Some(hold)) = (self.finished, &self.hold) {
+            hold.failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.cell.settled(&self.position, *self.begun.get_mut(), !*self.failed.get_mut());
+    }
+}
+
+/// What the tasks and the claims of one intake share.
+#[derive(Debug)]
+struct Cell {
+    state: Mutex<State>,
+    /// For the steward: something may be decided anew.
+    decide: Notify,
+    /// For the component: records came, or the end.
+    arrived: Notify,
+    /// For the poll task: there is room again, or the end.
+    room: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    custody: Custody,
+    queue: VecDeque<(Record, Claim)>,
+    end: Option<Result<(), TransportError>>,
+    /// When the component last took or settled a record, as far as the poll task knows.
+    last_progress: Instant,
+    progressed: bool,
+    /// Records held at which a paused intake has half of its room again.
+    resume_held: usize,
+    low_room: usize,
+}
+
+impl Cell {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds an intake")
+    }
+
+    fn settled(&self, position: &Position, begun: bool, done: bool) {
+        let mut state = self.lock();
+        let decide = state.custody.settled(position, begun, done);
+        state.progressed = true;
+        let room = state.custody.held() == state.resume_held;
+        drop(state);
+        if decide {
+            self.decide.notify_one();
+        }
+        if room {
+            self.room.notify_one();
+        }
+    }
+
+    /// For the poll task: the room, whether the component is stuck, and the partitions to pause or resume if the
+    /// room calls for it. `None` at the end.
+    fn poll_plan(
+        &self,
+        paused: bool,
+        now: Instant,
+        processing_limit: Duration,
+    ) -> Option<(usize, bool, Option<Vec<TopicPartition>>)> {
+        let mut state = self.lock();
+        if state.end.is_some() {
+            return None;
+        }
+        let handed_out = state.custody.held() - state.queue.len().min(state.custody.held());
+        if std::mem::take(&mut state.progressed) || handed_out == 0 {
+            state.last_progress = now;
+        }
+        let stuck = now.since(state.last_progress) > processing_limit;
+        let room = state.custody.room();
+        let turns = if paused { room >= state.low_room } else { room == 0 };
+        Some((room, stuck, turns.then(|| state.custody.partitions())))
+    }
+
+    /// For the steward: the next step and the earliest deadline of a drain. `None` at the end.
+    fn next_step(&self, now: Instant) -> Option<(Step, Option<Instant>)> {
+        let mut state = self.lock();
+        if state.end.is_some() {
+            return None;
+        }
+        Some((state.custody.step(now), state.custody.drain_deadline()))
+    }
+
+    fn finish(&self, how: Result<(), TransportError>) {
+        let mut state = self.lock();
+        state.end.get_or_insert(how);
+        let abandoned = std::mem::take(&mut state.queue);
+        drop(state);
+        drop(abandoned);
+        self.arrived.notify_one();
+        self.decide.notify_one();
+        self.room.notify_one();
+    }
+}
+
+/// A group consumer whose records come as claims.
+#[derive(Debug)]
+pub struct Intake<E> {
+    env: E,
+    cell: Arc<Cell>,
+    close_limit: Duration,
+}
+
+impl<E: Env> Intake<E> {
+    /// Joins the group and starts the two tasks.
+    pub async fn start<T: Transport>(env: E, transport: &T, config: IntakeConfig) -> Result<Self, TransportError> {
+        let (poller, group) = transport.join(config.group.clone()).await?;
+        let state = State {
+            low_room: (config.custody.records_max / 2).max(1),
+            resume_held: config.custody.records_max
+                - (config.custody.records_max / 2).max(1).min(config.custody.records_max),
+            custody: Custody::new(config.custody.clone()),
+            queue: VecDeque::new(),
+            end: None,
+            last_progress: env.now(),
+            progressed: false,
+        };
+        let cell = Arc::new(Cell {
+            state: Mutex::new(state),
+            decide: Notify::new(),
+            arrived: Notify::new(),
+            room: Notify::new(),
+        });
+        let close_limit = config.close_limit;
+        env.spawn(poll_records(env.clone(), poller, group.clone(), cell.clone(), config));
+        env.spawn(steward(env.clone(), group, cell.clone()));
+        Ok(Intake { env, cell, close_limit })
+    }
+
+    /// At most `records_max` records, in partition order; waits for the first. `None` after [`Intake::close`].
+    /// Cancel-safe.
+    pub async fn next(&mut self, records_max: usize) -> Result<Option<Vec<(Record, Claim)>>, TransportError> {
+        loop {
+            {
+                let mut state = self.cell.lock();
+                if !state.queue.is_empty() {
+                    let count = records_max.min(state.queue.len());
+                    let records: Vec<_> = state.queue.drain(..count).collect();
+                    state.progressed = true;
+                    return Ok(Some(records));
+                }
+                match &state.end {
+                    Some(Ok(())) => return Ok(None),
+                    Some(Err(error)) => return Err(error.clone()),
+                    None => {}
+                }
+            }
+            self.cell.arrived.notified().await;
+        }
+    }
+
+    /// A handle to end it from where its records are sent on.
+    pub fn failure_handle(&self) -> FailureHandle {
+        FailureHandle { cell: Arc::downgrade(&self.cell) }
+    }
+
+    /// Drains, commits and leaves the group; bounded by the close limit. What was not begun is abandoned.
+    pub async fn close(&mut self) {
+        let abandoned = {
+            let mut state = self.cell.lock();
+            if state.end.is_some() {
+                return;
+            }
+            state.custody.close(self.env.now() + self.close_limit);
+            std::mem::take(&mut state.queue)
+        };
+        drop(abandoned);
+        self.cell.decide.notify_one();
+        let limit = self.close_limit + Duration::from_secs(1);
+        let cell = self.cell.clone();
+        self.env
+            .timeout(limit, async {
+                while cell.lock().end.is_none() {
+                    cell.arrived.notified().await;
+                }
+            })
+            .await;
+        self.cell.finish(Ok(()));
+    }
+}
+
+/// Lets whoever sends on behalf of an intake's records end it: its next poll gives the error.
+#[derive(Clone, Debug)]
+pub struct FailureHandle {
+    cell: Weak<Cell>,
+}
+
+impl FailureHandle {
+    /// Ends the intake with `error`.
+    pub fn fail(&self, error: TransportError) {
+        if let Some(cell) = self.cell.upgrade() {
+            cell.finish(Err(error));
+        }
+    }
+}
+
+impl<E> Drop for Intake<E> {
+    fn drop(&mut self) {
+        self.cell.finish(Ok(()));
+    }
+}
+
+async fn poll_records<E: Env, P: Poller, G: Group>(
+    env: E,
+    mut poller: P,
+    group: G,
+    cell: Arc<Cell>,
+    config: IntakeConfig,
+) {
+    let mut paused = false;
+    loop {
+        let Some((room, stuck, partitions)) = cell.poll_plan(paused, env.now(), config.processing_limit) else {
+            return;
+        };
+        if stuck {
+            env.sleep(Duration::from_millis(200)).await;
+            continue;
+        }
+        if let Some(partitions) = partitions {
+            if paused {
+                group.resume(&partitions)
+            } else {
+                group.pause(&partitions)
+            }
+            paused = !paused;
+        }
+        let records_max = room.clamp(1, config.poll_records_max);
+        let polled = {
+            let poll = pin!(poller.poll(records_max, config.poll_wait));
+            let wake = pin!(cell.room.notified());
+            match select(poll, wake).await {
+                Either::Left((polled, _)) => polled,
+                Either::Right(((), _)) => continue,
+            }
+        };
+        match polled {
+            Ok(polled) => {
+                if let (true, Polled::Assigned(new)) = (paused, &polled) {
+                    group.pause(&new.iter().map(|one| one.partition.clone()).collect::<Vec<_>>());
+                }
+                take_in(&cell, polled);
+            }
+            Err(error) if error.kind == ErrorKind::Retriable => env.sleep(Duration::from_millis(100)).await,
+            Err(error) => {
+                cell.finish(Err(error));
+                return;
+            }
+        }
+    }
+}
+
+/// Notes what a poll gave.
+fn take_in(cell: &Arc<Cell>, polled: Polled) {
+    let mut abandoned = VecDeque::new();
+    let mut state = cell.lock();
+    if state.end.is_some() {
+        return;
+    }
+    let State { custody, queue, .. } = &mut *state;
+    match polled {
+        Polled::Records(records) => {
+            if records.is_empty() {
+                return;
+            }
+            for record in records {
+                if custody.taken(&record.position) {
+                    let hold = Hold {
+                        cell: cell.clone(),
+                        position: record.position.clone(),
+                        begun: AtomicBool::new(false),
+                        failed: AtomicBool::new(false),
+                    };
+                    queue.push_back((record, Claim { hold: Some(Arc::new(hold)), finished: false }));
+                }
+            }
+        }
+        Polled::Assigned(new) => custody.assigned(&new),
+        Polled::Revoking { event, partitions, deadline } => {
+            custody.revoking(event, partitions, deadline);
+            abandoned = take_inactive(queue, custody);
+        }
+        Polled::Lost { event, partitions } => {
+            custody.lost(event, partitions);
+            abandoned = take_inactive(queue, custody);
+        }
+    }
+    drop(state);
+    drop(abandoned);
+    cell.arrived.notify_one();
+    cell.decide.notify_one();
+}
+
+/// The queued records that must not be worked on any more. Dropped outside the lock: each settles its record.
+fn take_inactive(queue: &mut VecDeque<(Record, Claim)>, custody: &Custody) -> VecDeque<(Record, Claim)> {
+    let (active, inactive) =
+        std::mem::take(queue).into_iter().partition(|(record, _)| custody.is_active(&record.position));
+    *queue = active;
+    inactive
+}
+
+/// Carries out what the custody decides.
+async fn steward<E: Env, G: Group>(env: E, group: G, cell: Arc<Cell>) {
+    loop {
+        let Some((step, deadline)) = cell.next_step(env.now()) else {
+            group.leave().await;
+            return;
+        };
+        match step {
+            Step::Commit(commits) => {
+                let limit = deadline.map_or(Duration::from_secs(60), |deadline| deadline.since(env.now()));
+                let answer = env.timeout(limit, group.commit(commits.clone())).await;
+                let results = answer.unwrap_or_else(|| {
+                    let late = || TransportError::new(ErrorKind::UnknownOutcome, "REQUEST_TIMED_OUT", "committing");
+                    commits.iter().map(|_| Err(late())).collect()
+                });
+                cell.lock().custody.committed(&commits, &results, env.now());
+            }
+            Step::Release { event, .. } => {
+                // An error means that the consumer is gone; the poll task hears of it too.
+                let _ = group.release(event).await;
+            }
+            Step::Leave => {
+                group.leave().await;
+                cell.finish(Ok(()));
+                return;
+            }
+            Step::Wait(until) => {
+                let decide = pin!(cell.decide.notified());
+                match until {
+                    None => decide.await,
+                    Some(until) => {
+                        let sleep = pin!(env.sleep(until.since(env.now())));
+                        select(decide, sleep).await;
+                    }
+                }
+            }
+        }
+    }
+}

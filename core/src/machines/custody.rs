@@ -1,0 +1,349 @@
+//! Custody of partitions: which records are out, what may be committed, when a revoked partition may be given back.
+//!
+//! The rules of a rebalance live here and nowhere else. On `Revoking` a partition drains: nothing new may begin, what
+//! has a request out is awaited, the low-water mark is committed, and the event is released whole. On `Lost` the
+//! partition is gone at once and late answers change nothing. [`crate::intake`] carries the decisions out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::offsets::OffsetTracker;
+use crate::env::Instant;
+use crate::identity::{Epoch, Position, TopicPartition};
+use crate::transport::{Assignment, Commit, ErrorKind, RebalanceId, TransportError};
+
+/// Limits and rhythms of a custody.
+#[derive(Clone, Debug)]
+pub struct CustodyConfig {
+    /// Records that may be taken and not settled.
+    pub records_max: usize,
+    /// Time between two commits of a partition that keeps its owner.
+    pub commit_interval: Duration,
+    /// Time before a failed commit is repeated.
+    pub retry_interval: Duration,
+}
+
+impl Default for CustodyConfig {
+    fn default() -> Self {
+        CustodyConfig {
+            records_max: 4_096,
+            commit_interval: Duration::from_secs(1),
+            retry_interval: Duration::from_millis(100),
+        }
+    }
+}
+
+/// What the owner of the consumer has to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Commit these, then say how it went through [`Custody::committed`].
+    Commit(Vec<Commit>),
+    /// Give a rebalance event back.
+    Release {
+        /// The event.
+        event: RebalanceId,
+        /// Requests that were out when the deadline passed: the partitions count as lost.
+        unresolved: usize,
+    },
+    /// Everything is drained and committed after [`Custody::close`]: leave the group.
+    Leave,
+    /// Nothing to do until then, or until something changes.
+    Wait(Option<Instant>),
+}
+
+/// Records that may be done and not yet committed because an earlier one is not, for each that may be taken.
+const MARKS_PER_RECORD_MAX: usize = 16;
+
+/// The metadata of every commit. Room for the count of unclean starts.
+const COMMIT_METADATA: &str = "seriatim/1";
+
+#[derive(Debug)]
+struct Part {
+    epoch: Epoch,
+    draining: bool,
+    /// Records with a request out.
+    begun: usize,
+    /// A commit was refused for good: wait for what the coordinator says next.
+    barred: bool,
+}
+
+#[derive(Debug)]
+struct Departure {
+    /// `None` when it is this consumer that leaves.
+    event: Option<RebalanceId>,
+    partitions: Vec<(TopicPartition, Epoch)>,
+    /// `None` for `Lost`.
+    deadline: Option<Instant>,
+}
+
+/// Custody of the partitions of one consumer.
+#[derive(Debug)]
+pub struct Custody {
+    config: CustodyConfig,
+    tracker: OffsetTracker,
+    parts: BTreeMap<TopicPartition, Part>,
+    departures: VecDeque<Departure>,
+    held: usize,
+    commit_at: Option<Instant>,
+    /// A commit failed and may be repeated from then on.
+    retry_at: Option<Instant>,
+    closing: bool,
+}
+
+impl Custody {
+    /// Custody of nothing yet.
+    pub fn new(config: CustodyConfig) -> Self {
+        Custody {
+            config,
+            tracker: OffsetTracker::new(),
+            parts: BTreeMap::new(),
+            departures: VecDeque::new(),
+            held: 0,
+            commit_at: None,
+            retry_at: None,
+            closing: false,
+        }
+    }
+
+    /// New partitions came.
+    pub fn assigned(&mut self, assignments: &[Assignment]) {
+        for new in assignments {
+            self.tracker.assign(new.partition.clone(), new.epoch, new.start);
+            let draining = self.closing;
+            self.parts.insert(new.partition.clone(), Part { epoch: new.epoch, draining, begun: 0, barred: false });
+            if let Some(close) = self.departures.iter_mut().find(|departure| departure.event.is_none()) {
+                close.partitions.push((new.partition.clone(), new.epoch));
+            }
+        }
+    }
+
+    /// These partitions will go: nothing of them begins any more.
+    pub fn revoking(&mut self, event: RebalanceId, partitions: Vec<(TopicPartition, Epoch)>, deadline: Instant) {
+        for (partition, epoch) in &partitions {
+            if let Some(part) = self.current(partition, *epoch) {
+                part.draining = true;
+            }
+        }
+        self.departures.push_back(Departure { event: Some(event), partitions, deadline: Some(deadline) });
+    }
+
+    /// These partitions are gone.
+    pub fn lost(&mut self, event: RebalanceId, partitions: Vec<(TopicPartition, Epoch)>) {
+        for (partition, epoch) in &partitions {
+            self.remove(partition, *epoch);
+        }
+        self.departures.push_back(Departure { event: Some(event), partitions, deadline: None });
+    }
+
+    /// This consumer wants to leave: everything drains until the deadline.
+    pub fn close(&mut self, deadline: Instant) {
+        if self.closing {
+            return;
+        }
+        self.closing = true;
+        let mut partitions = Vec::new();
+        for (partition, part) in &mut self.parts {
+            part.draining = true;
+            partitions.push((partition.clone(), part.epoch));
+        }
+        self.departures.push_back(Departure { event: None, partitions, deadline: Some(deadline) });
+    }
+
+    /// A record was delivered. False, and nothing is noted, when its partition is not in active custody.
+    pub fn taken(&mut self, position: &Position) -> bool {
+        let Position { partition, offset, epoch } = position;
+        let Some(part) = self.parts.get_mut(partition).filter(|part| part.epoch == *epoch && !part.draining) else {
+            return false;
+        };
+        if !self.tracker.taken(partition, *epoch, *offset) {
+            // Delivery went back under one epoch: the log was cut. Nothing of this epoch is committed any more.
+            part.barred = true;
+            return false;
+        }
+        self.held += 1;
+        true
+    }
+
+    /// Whether work on the record may go on: its partition is here and not draining.
+    pub fn is_active(&self, position: &Position) -> bool {
+        self.parts.get(&position.partition).is_some_and(|part| part.epoch == position.epoch && !part.draining)
+    }
+
+    /// Whether a side effect that has begun may be repeated: its partition is still here.
+    pub fn is_held(&self, position: &Position) -> bool {
+        self.parts.get(&position.partition).is_some_and(|part| part.epoch == position.epoch)
+    }
+
+    /// The first side effect of the record is about to start. False: it must not.
+    pub fn begin(&mut self, position: &Position) -> bool {
+        match self.current(&position.partition, position.epoch) {
+            Some(part) if !part.draining => {
+                part.begun += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A record that was taken is done with: `begun` as [`Custody::begin`] said, `done` when everything about it is
+    /// acknowledged. Under an epoch that is not current nothing changes but the room. True when the next step may have
+    /// changed.
+    pub fn settled(&mut self, position: &Position, begun: bool, done: bool) -> bool {
+        self.held = self.held.saturating_sub(1);
+        let Some(part) = self.current(&position.partition, position.epoch) else { return false };
+        if begun {
+            part.begun = part.begun.saturating_sub(1);
+        }
+        if done {
+            self.tracker.done(&position.partition, position.epoch, position.offset);
+        }
+        !self.departures.is_empty() || self.commit_at.is_none()
+    }
+
+    /// How many more records may be taken. Records that are done behind one that is not count against a wider limit:
+    /// they are only marks, but they are kept.
+    pub fn room(&self) -> usize {
+        let marks: usize = self.parts.keys().map(|partition| self.tracker.held(partition)).sum();
+        if marks >= self.config.records_max.saturating_mul(MARKS_PER_RECORD_MAX) {
+            return 0;
+        }
+        self.config.records_max.saturating_sub(self.held)
+    }
+
+    /// Records taken and not settled.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// The partitions in custody.
+    pub fn partitions(&self) -> Vec<TopicPartition> {
+        self.parts.keys().cloned().collect()
+    }
+
+    /// The earliest deadline of a drain.
+    pub fn drain_deadline(&self) -> Option<Instant> {
+        self.departures.iter().filter_map(|departure| departure.deadline).min()
+    }
+
+    /// What to do now. Call it again after each step, and whenever something changed.
+    pub fn step(&mut self, now: Instant) -> Step {
+        let mut wake = None;
+        for index in 0..self.departures.len() {
+            match self.departure_step(index, now) {
+                Some(step) => return step,
+                None => {
+                    let retry = self.retry_at.filter(|at| *at > now);
+                    wake = earlier(earlier(wake, self.departures[index].deadline), retry);
+                }
+            }
+        }
+        match self.commit_at {
+            Some(at) if at <= now => {
+                self.commit_at = None;
+                let commits = self.commits(|_| true);
+                if !commits.is_empty() {
+                    return Step::Commit(commits);
+                }
+            }
+            Some(at) => wake = earlier(wake, Some(at)),
+            None => {}
+        }
+        if self.commit_at.is_none()
+            && self.parts.iter().any(|(partition, part)| self.commit_of(partition, part).is_some())
+        {
+            let at = now + self.config.commit_interval;
+            self.commit_at = Some(at);
+            wake = earlier(wake, Some(at));
+        }
+        Step::Wait(wake)
+    }
+
+    /// How a [`Step::Commit`] went.
+    pub fn committed(&mut self, commits: &[Commit], results: &[Result<(), TransportError>], now: Instant) {
+        self.retry_at = None;
+        for (commit, result) in commits.iter().zip(results) {
+            match result {
+                Ok(()) => {
+                    self.tracker.committed(&commit.partition, commit.epoch, commit.offset);
+                }
+                Err(error) if matches!(error.kind, ErrorKind::Retriable | ErrorKind::UnknownOutcome) => {
+                    self.retry_at = Some(now + self.config.retry_interval);
+                    self.commit_at = self.retry_at;
+                }
+                Err(_) => {
+                    if let Some(part) = self.current(&commit.partition, commit.epoch) {
+                        part.barred = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The step that departure `index` is ready for.
+    fn departure_step(&mut self, index: usize, now: Instant) -> Option<Step> {
+        let Departure { event, partitions, deadline } = &self.departures[index];
+        let unresolved: usize = partitions
+            .iter()
+            .filter_map(|(partition, epoch)| self.parts.get(partition).filter(|part| part.epoch == *epoch))
+            .map(|part| part.begun)
+            .sum();
+        if let Some(deadline) = deadline
+            && now < *deadline
+        {
+            if unresolved > 0 {
+                return None;
+            }
+            let commits = self.commits(|partition| partitions.iter().any(|(revoked, _)| revoked == partition));
+            if !commits.is_empty() {
+                return if self.retry_at.is_some_and(|at| now < at) { None } else { Some(Step::Commit(commits)) };
+            }
+        }
+        let event = *event;
+        let departure = self.departures.remove(index)?;
+        for (partition, epoch) in &departure.partitions {
+            self.remove(partition, *epoch);
+        }
+        Some(match event {
+            Some(event) => Step::Release { event, unresolved },
+            None => Step::Leave,
+        })
+    }
+
+    fn commits(&self, wanted: impl Fn(&TopicPartition) -> bool) -> Vec<Commit> {
+        self.parts
+            .iter()
+            .filter(|(partition, _)| wanted(partition))
+            .filter_map(|(partition, part)| self.commit_of(partition, part))
+            .collect()
+    }
+
+    fn commit_of(&self, partition: &TopicPartition, part: &Part) -> Option<Commit> {
+        if part.barred {
+            return None;
+        }
+        let (epoch, offset) = self.tracker.low_water(partition)?;
+        debug_assert_eq!(epoch, part.epoch, "tracker and custody disagree on {partition}");
+        Some(Commit { partition: partition.clone(), epoch, offset, metadata: COMMIT_METADATA.into() })
+    }
+
+    fn current(&mut self, partition: &TopicPartition, epoch: Epoch) -> Option<&mut Part> {
+        self.parts.get_mut(partition).filter(|part| part.epoch == epoch)
+    }
+
+    fn remove(&mut self, partition: &TopicPartition, epoch: Epoch) {
+        if self.current(partition, epoch).is_some() {
+            self.parts.remove(partition);
+            self.tracker.remove(partition, epoch);
+        }
+    }
+}
+
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests;

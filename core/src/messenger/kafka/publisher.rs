@@ -1,0 +1,250 @@
+//! The publisher's side: topics made sure of, documents sent in order until acknowledged, events read by assignment.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{KafkaConfig, pinned_partition};
+use crate::env::Env;
+use crate::event::{self, Event};
+use crate::identity::{Envelope, RunId, TopicPartition};
+use crate::messenger::{EventSource, MessengerError, Opened, Outbound, PublicationSender, PublisherMessenger};
+use crate::transport::{
+    Admin, Assigned, Delivery, ErrorKind, Header, NewTopic, Outgoing, Producer, Transport, TransportError,
+};
+
+/// Time between two tries of a request that may succeed later.
+const RETRY_WAIT: Duration = Duration::from_millis(200);
+/// Tries of a request before a run is given up that has not begun.
+const OPEN_TRIES_MAX: usize = 150;
+/// Documents sent and not acknowledged.
+const UNACKNOWLEDGED_RECORDS_MAX: usize = 10_000;
+/// Tries to read the last record of a partition, half a second each.
+const TAIL_POLLS_MAX: usize = 20;
+/// Events records asked for in one poll.
+const EVENT_RECORDS_MAX: usize = 500;
+
+/// The messenger of a run's publisher.
+#[derive(Debug)]
+pub struct KafkaPublisher<E, T> {
+    env: E,
+    transport: T,
+    config: Arc<KafkaConfig>,
+}
+
+impl<E: Env, T: Transport> KafkaPublisher<E, T> {
+    pub(super) fn new(env: E, transport: T, config: Arc<KafkaConfig>) -> Self {
+        KafkaPublisher { env, transport, config }
+    }
+
+    /// Repeats `request` while its error may pass.
+    async fn retried<R, F>(&self, mut request: impl FnMut() -> F) -> Result<R, TransportError>
+    where
+        F: Future<Output = Result<R, TransportError>>,
+    {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match request().await {
+                Err(error) if error.kind == ErrorKind::Retriable && tries < OPEN_TRIES_MAX => {
+                    self.env.sleep(RETRY_WAIT).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn partition_count(&self, topic: &Arc<str>) -> Result<u32, MessengerError> {
+        let admin = self.transport.admin();
+        let counted = self.retried(|| first(admin.partition_counts(vec![topic.clone()]))).await;
+        counted.map_err(|error| MessengerError::Topic {
+            topic: topic.to_string(),
+            problem: format!("{error}; create it before the run, with the number of partitions that it shall have"),
+        })
+    }
+
+    /// Creates the event topic and waits until it can be seen. Nobody else creates it.
+    async fn create_event_topic(&self, topic: &Arc<str>) -> Result<(), MessengerError> {
+        let admin = self.transport.admin();
+        let new = NewTopic { name: topic.clone(), partitions: 1, replication: self.config.event_replication };
+        match self.retried(|| first(admin.create_topics(vec![new.clone()]))).await {
+            Ok(()) => {}
+            Err(error) if error.code == "TOPIC_ALREADY_EXISTS" => {}
+            Err(error) => return Err(error.into()),
+        }
+        for _ in 0..OPEN_TRIES_MAX {
+            if first(admin.partition_counts(vec![topic.clone()])).await.is_ok() {
+                return Ok(());
+            }
+            self.env.sleep(RETRY_WAIT).await;
+        }
+        let problem = "it was created and cannot be seen; is the cluster healthy?".to_owned();
+        Err(MessengerError::Topic { topic: topic.to_string(), problem })
+    }
+
+    /// The highest clock reading at the tails of the source partitions; 0 for an empty topic.
+    async fn clock_floor(&self, partitions: u32) -> Result<u64, MessengerError> {
+        let source = &self.config.topics.source;
+        let all: Vec<_> = (0..partitions).map(|one| TopicPartition::new(source.clone(), one as i32)).collect();
+        let admin = self.transport.admin();
+        let marks = self.retried(|| admin.watermarks(all.clone())).await?;
+        let tails: Vec<_> = all
+            .into_iter()
+            .zip(&marks)
+            .filter(|(_, marks)| marks.end > marks.start)
+            .map(|(partition, marks)| (partition, marks.end - 1))
+            .collect();
+        if tails.is_empty() {
+            return Ok(0);
+        }
+        let wanted = tails.len();
+        let mut reader = self.transport.assign("seriatim-tails".into(), tails).await?;
+        let (mut floor, mut read) = (0, 0);
+        for _ in 0..TAIL_POLLS_MAX {
+            for record in reader.poll(wanted, Duration::from_millis(500)).await? {
+                read += 1;
+                if let Some(Ok(envelope)) = record.header(Envelope::HEADER).map(|header| Envelope::decode(header)) {
+                    floor = floor.max(envelope.version.hlc());
+                }
+            }
+            if read >= wanted {
+                break;
+            }
+        }
+        Ok(floor)
+    }
+}
+
+/// The only result of a request about one thing.
+async fn first<R>(request: impl Future<Output = Vec<Result<R, TransportError>>>) -> Result<R, TransportError> {
+    request
+        .await
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| Err(TransportError::new(ErrorKind::Retriable, "NO_ANSWER", "asking the cluster")))
+}
+
+impl<E: Env, T: Transport> PublisherMessenger for KafkaPublisher<E, T> {
+    type Sender = KafkaSender<E, T>;
+    type Events = KafkaEvents<E, T>;
+
+    async fn open(self, run: RunId) -> Result<(Opened, Self::Sender, Self::Events), MessengerError> {
+        let source_partitions = self.partition_count(&self.config.topics.source).await?;
+        let dest_partitions = self.partition_count(&self.config.topics.dest).await?;
+        let event_topic = self.config.topics.event(run);
+        self.create_event_topic(&event_topic).await?;
+        let clock_floor = self.clock_floor(source_partitions).await?;
+        let from = vec![(TopicPartition::new(event_topic, 0), 0)];
+        let reader = self.transport.assign("seriatim-events".into(), from).await?;
+        let producer = self.transport.producer(self.config.producer.clone()).await?;
+        let sender = KafkaSender {
+            env: self.env.clone(),
+            transport: self.transport.clone(),
+            config: self.config,
+            producer,
+            unacknowledged: VecDeque::new(),
+            records_out: 0,
+        };
+        let events = KafkaEvents::<E, T> { env: self.env, reader };
+        Ok((Opened { clock_floor, source_partitions, dest_partitions }, sender, events))
+    }
+}
+
+/// Sends documents to the source topic and keeps them until they are acknowledged.
+#[derive(Debug)]
+pub struct KafkaSender<E, T: Transport> {
+    env: E,
+    transport: T,
+    config: Arc<KafkaConfig>,
+    producer: T::Producer,
+    unacknowledged: VecDeque<(Vec<Outgoing>, Delivery)>,
+    records_out: usize,
+}
+
+impl<E: Env, T: Transport> KafkaSender<E, T> {
+    fn outgoing(&self, item: &Outbound) -> Outgoing {
+        let key = Bytes::copy_from_slice(item.document.id().as_bytes());
+        Outgoing {
+            topic: self.config.topics.source.clone(),
+            partition: pinned_partition(&key, item.envelope.source_partitions),
+            key: Some(key),
+            value: Some(item.document.to_json()),
+            headers: vec![Header { name: Envelope::HEADER.into(), value: item.envelope.encode() }],
+        }
+    }
+
+    /// Waits for the oldest hand-over. After an error of the producer itself everything unacknowledged is sent again
+    /// through a new one, in order and with the same tickets.
+    async fn settle_oldest(&mut self) -> Result<(), MessengerError> {
+        let Some((records, delivery)) = self.unacknowledged.pop_front() else { return Ok(()) };
+        let results = delivery.await;
+        if let Some(error) =
+            results.iter().filter_map(|result| result.as_ref().err()).find(|e| e.kind == ErrorKind::Refused)
+        {
+            return Err(error.clone().into());
+        }
+        if results.iter().all(Result::is_ok) {
+            self.records_out -= records.len();
+            return Ok(());
+        }
+        let again = std::iter::once(records).chain(self.unacknowledged.drain(..).map(|(records, _)| records));
+        let again: Vec<_> = again.collect();
+        self.env.sleep(RETRY_WAIT).await;
+        self.producer = self.transport.producer(self.config.producer.clone()).await?;
+        for records in again {
+            let delivery = self.producer.send_all(records.clone()).await;
+            self.unacknowledged.push_back((records, delivery));
+        }
+        Ok(())
+    }
+}
+
+impl<E: Env, T: Transport> PublicationSender for KafkaSender<E, T> {
+    async fn send(&mut self, batch: Vec<Outbound>) -> Result<(), MessengerError> {
+        let records: Vec<Outgoing> = batch.iter().map(|item| self.outgoing(item)).collect();
+        self.records_out += records.len();
+        let delivery = self.producer.send_all(records.clone()).await;
+        self.unacknowledged.push_back((records, delivery));
+        while self.records_out > UNACKNOWLEDGED_RECORDS_MAX {
+            self.settle_oldest().await?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), MessengerError> {
+        while !self.unacknowledged.is_empty() {
+            self.settle_oldest().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the event topic of a run from its beginning.
+#[derive(Debug)]
+pub struct KafkaEvents<E, T: Transport> {
+    env: E,
+    reader: T::Assigned,
+}
+
+impl<E: Env, T: Transport> EventSource for KafkaEvents<E, T> {
+    async fn poll(&mut self, wait: Duration) -> Result<Vec<Event>, MessengerError> {
+        let records = match self.reader.poll(EVENT_RECORDS_MAX, wait).await {
+            Ok(records) => records,
+            Err(error) if error.kind == ErrorKind::Retriable => {
+                self.env.sleep(RETRY_WAIT).await;
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut events = Vec::new();
+        for record in records {
+            // What cannot be read here was not written by this system: the topic is the run's own.
+            if let Some(Ok(mut more)) = record.value.as_deref().map(event::decode_batch) {
+                events.append(&mut more);
+            }
+        }
+        Ok(events)
+    }
+}

@@ -1,0 +1,291 @@
+//! Messages in memory: one process, no Kafka, nothing to commit.
+//!
+//! A queue has as many lanes as there are consumers behind it, and equal keys stay in one lane, so that order for each
+//! id holds with any number of workers and indexers. A full lane makes the sender wait.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+
+use super::{
+    Emission, EventSource, IndexerMessenger, MessengerError, MessengerFactory, Opened, Outbound, Payload,
+    PublicationSender, PublisherMessenger, Work, WorkerMessenger,
+};
+use crate::env::Env;
+use crate::event::Event;
+use crate::identity::RunId;
+use crate::intake::Claim;
+use crate::machines::lanes::{Full, Lanes};
+
+/// Batches of events that may wait for the publisher.
+const EVENT_BATCHES_MAX: usize = 1_024;
+
+/// Sizes of the in-memory queues.
+#[derive(Clone, Debug)]
+pub struct LocalConfig {
+    /// Workers, each with a lane of its own.
+    pub workers: usize,
+    /// Indexers, each with a lane of its own.
+    pub indexers: usize,
+    /// Documents that may wait in a queue, for each of its lanes.
+    pub lane_records_max: usize,
+}
+
+impl Default for LocalConfig {
+    fn default() -> Self {
+        LocalConfig { workers: 1, indexers: 1, lane_records_max: 4_096 }
+    }
+}
+
+/// A bounded queue with lanes.
+#[derive(Debug)]
+struct LaneQueue {
+    lanes: Mutex<Lanes<Outbound>>,
+    arrived: Vec<Notify>,
+    room: Notify,
+}
+
+impl LaneQueue {
+    fn new(lanes: usize, lane_records_max: usize) -> Self {
+        LaneQueue {
+            lanes: Mutex::new(Lanes::new(lanes, lanes.saturating_mul(lane_records_max))),
+            arrived: (0..lanes).map(|_| Notify::new()).collect(),
+            room: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Lanes<Outbound>> {
+        self.lanes.lock().expect("no code panics while it holds a queue")
+    }
+
+    /// Appends in order, waiting while the queue is full.
+    async fn push(&self, items: impl IntoIterator<Item = Outbound, IntoIter: Send>) {
+        let mut items = items.into_iter();
+        let mut next = items.next();
+        while next.is_some() {
+            let mut room = pin!(self.room.notified());
+            room.as_mut().enable();
+            let mut touched = vec![false; self.arrived.len()];
+            {
+                let mut lanes = self.lock();
+                while let Some(item) = next.take() {
+                    let id = item.document.id().clone();
+                    match lanes.push(id.as_bytes(), item) {
+                        Ok(lane) => touched[lane] = true,
+                        Err(Full(item)) => {
+                            next = Some(item);
+                            break;
+                        }
+                    }
+                    next = items.next();
+                }
+            }
+            for (lane, _) in touched.iter().enumerate().filter(|(_, touched)| **touched) {
+                self.arrived[lane].notify_one();
+            }
+            if next.is_some() {
+                room.await;
+            }
+        }
+    }
+
+    /// At most `records_max` items of `lane`; waits for the first. Cancel-safe.
+    async fn take(&self, lane: usize, records_max: usize) -> Vec<Outbound> {
+        loop {
+            let items = self.lock().take(lane, records_max);
+            if !items.is_empty() {
+                self.room.notify_waiters();
+                return items;
+            }
+            self.arrived[lane].notified().await;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    source: LaneQueue,
+    dest: LaneQueue,
+    events: Mutex<Option<mpsc::Sender<Vec<Event>>>>,
+    workers: AtomicUsize,
+    indexers: AtomicUsize,
+}
+
+impl Shared {
+    async fn send_events(&self, events: Vec<Event>) -> Result<(), MessengerError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let sender = self.events.lock().expect("no code panics while it holds the sender").clone();
+        match sender {
+            Some(sender) => sender.send(events).await.map_err(|_| MessengerError::Closed("publisher")),
+            None => Err(MessengerError::Closed("publisher")),
+        }
+    }
+}
+
+/// Makes in-memory messengers that belong together.
+#[derive(Clone, Debug)]
+pub struct LocalMessengers<E> {
+    env: E,
+    shared: Arc<Shared>,
+}
+
+impl<E: Env> LocalMessengers<E> {
+    /// New, empty queues.
+    pub fn new(env: E, config: &LocalConfig) -> Self {
+        let shared = Shared {
+            source: LaneQueue::new(config.workers.max(1), config.lane_records_max.max(1)),
+            dest: LaneQueue::new(config.indexers.max(1), config.lane_records_max.max(1)),
+            events: Mutex::new(None),
+            workers: AtomicUsize::new(0),
+            indexers: AtomicUsize::new(0),
+        };
+        LocalMessengers { env, shared: Arc::new(shared) }
+    }
+}
+
+impl<E: Env> MessengerFactory for LocalMessengers<E> {
+    type Worker = LocalWorker;
+    type Indexer = LocalIndexer;
+    type Publisher = LocalPublisher<E>;
+
+    async fn worker(&self) -> Result<LocalWorker, MessengerError> {
+        let lane = self.shared.workers.fetch_add(1, Ordering::Relaxed);
+        if lane >= self.shared.source.arrived.len() {
+            return Err(MessengerError::Closed("lane of another worker"));
+        }
+        Ok(LocalWorker { shared: self.shared.clone(), lane })
+    }
+
+    async fn indexer(&self) -> Result<LocalIndexer, MessengerError> {
+        let lane = self.shared.indexers.fetch_add(1, Ordering::Relaxed);
+        if lane >= self.shared.dest.arrived.len() {
+            return Err(MessengerError::Closed("lane of another indexer"));
+        }
+        Ok(LocalIndexer { shared: self.shared.clone(), lane })
+    }
+
+    async fn publisher(&self) -> Result<LocalPublisher<E>, MessengerError> {
+        Ok(LocalPublisher { env: self.env.clone(), shared: self.shared.clone() })
+    }
+}
+
+fn work(items: Vec<Outbound>) -> Vec<Work> {
+    items
+        .into_iter()
+        .map(|item| Work { payload: Payload::Document(item.document, item.envelope), claim: Claim::unfenced() })
+        .collect()
+}
+
+/// A worker's messenger.
+#[derive(Debug)]
+pub struct LocalWorker {
+    shared: Arc<Shared>,
+    lane: usize,
+}
+
+impl WorkerMessenger for LocalWorker {
+    async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
+        Ok(Some(work(self.shared.source.take(self.lane, records_max).await)))
+    }
+
+    async fn send(&mut self, emissions: Vec<Emission>) -> Result<(), MessengerError> {
+        let mut events = Vec::new();
+        let mut outputs = Vec::new();
+        for mut emission in emissions {
+            events.append(&mut emission.events);
+            outputs.append(&mut emission.outputs);
+            emission.claim.done();
+        }
+        self.shared.send_events(events).await?;
+        self.shared.dest.push(outputs).await;
+        Ok(())
+    }
+
+    async fn close(&mut self) {}
+}
+
+/// An indexer's messenger.
+#[derive(Debug)]
+pub struct LocalIndexer {
+    shared: Arc<Shared>,
+    lane: usize,
+}
+
+impl IndexerMessenger for LocalIndexer {
+    async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
+        Ok(Some(work(self.shared.dest.take(self.lane, records_max).await)))
+    }
+
+    async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
+        let mut events = Vec::new();
+        for mut outcome in outcomes {
+            events.append(&mut outcome.events);
+            outcome.claim.done();
+        }
+        self.shared.send_events(events).await
+    }
+
+    async fn close(&mut self) {}
+}
+
+/// A publisher's messenger.
+#[derive(Debug)]
+pub struct LocalPublisher<E> {
+    env: E,
+    shared: Arc<Shared>,
+}
+
+impl<E: Env> PublisherMessenger for LocalPublisher<E> {
+    type Sender = LocalSender;
+    type Events = LocalEvents<E>;
+
+    async fn open(self, _run: RunId) -> Result<(Opened, LocalSender, LocalEvents<E>), MessengerError> {
+        let (sender, receiver) = mpsc::channel(EVENT_BATCHES_MAX);
+        *self.shared.events.lock().expect("no code panics while it holds the sender") = Some(sender);
+        Ok((Opened::default(), LocalSender { shared: self.shared }, LocalEvents { env: self.env, receiver }))
+    }
+}
+
+/// Sends documents to the workers' lanes.
+#[derive(Debug)]
+pub struct LocalSender {
+    shared: Arc<Shared>,
+}
+
+impl PublicationSender for LocalSender {
+    async fn send(&mut self, batch: Vec<Outbound>) -> Result<(), MessengerError> {
+        self.shared.source.push(batch).await;
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), MessengerError> {
+        Ok(())
+    }
+}
+
+/// Receives events from memory.
+#[derive(Debug)]
+pub struct LocalEvents<E> {
+    env: E,
+    receiver: mpsc::Receiver<Vec<Event>>,
+}
+
+impl<E: Env> EventSource for LocalEvents<E> {
+    async fn poll(&mut self, wait: Duration) -> Result<Vec<Event>, MessengerError> {
+        match self.env.timeout(wait, self.receiver.recv()).await {
+            Some(Some(mut events)) => {
+                while let Ok(mut more) = self.receiver.try_recv() {
+                    events.append(&mut more);
+                }
+                Ok(events)
+            }
+            Some(None) => Err(MessengerError::Closed("run's event queue")),
+            None => Ok(Vec::new()),
+        }
+    }
+}

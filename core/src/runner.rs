@@ -1,0 +1,299 @@
+//! The runner: connectors in sequence, each a run of its own; workers and indexers beside them where they share a
+//! process; a summary that adds up.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::connector::{Connector, ConnectorError};
+use crate::env::Env;
+use crate::identity::RunId;
+use crate::index::Backend;
+use crate::indexer::{Indexer, IndexerConfig};
+use crate::machines::ledger::{Ledger, LedgerSummary, TicketLedger};
+use crate::messenger::{MessengerError, MessengerFactory};
+use crate::pipeline::PipelineSpec;
+use crate::publisher::{Publisher, PublisherConfig};
+use crate::stop::Stop;
+use crate::worker::{Worker, WorkerConfig};
+
+/// Time between two tries to bring a failed component back.
+const RESTART_WAIT: Duration = Duration::from_secs(1);
+/// Tries in a row to bring a component up before its process gives up.
+const RESTARTS_MAX: u32 = 30;
+
+/// Makes the ledger of a run.
+pub type LedgerFactory = Arc<dyn Fn(RunId) -> Box<dyn Ledger> + Send + Sync>;
+
+/// How connectors are run.
+#[derive(Clone)]
+pub struct RunOptions {
+    /// Limits of the publisher.
+    pub publisher: PublisherConfig,
+    /// The longest time that a connector and the documents it published may take; `None` for no limit.
+    pub limit: Option<Duration>,
+    /// Makes the ledgers.
+    pub ledger: LedgerFactory,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        RunOptions {
+            publisher: PublisherConfig::default(),
+            limit: None,
+            ledger: Arc::new(|run| Box::new(TicketLedger::new(run))),
+        }
+    }
+}
+
+impl fmt::Debug for RunOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunOptions").field("publisher", &self.publisher).field("limit", &self.limit).finish()
+    }
+}
+
+/// What became of one connector's documents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectorSummary {
+    /// The connector.
+    pub connector: String,
+    /// Its run.
+    pub run: RunId,
+    /// The counts.
+    pub counts: LedgerSummary,
+    /// From opening to completion.
+    pub elapsed: Duration,
+}
+
+impl fmt::Display for ConnectorSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LedgerSummary { published, completed, parents, children, .. } = &self.counts;
+        let seconds = self.elapsed.as_secs_f64();
+        write!(f, "{}: {published} published, {completed} complete in {seconds:.2} s", self.connector)?;
+        write!(
+            f,
+            " ({} indexed, {} superseded, {} dropped, {} failed",
+            parents.indexed, parents.superseded, parents.dropped, parents.failed
+        )?;
+        if children.total() > 0 {
+            write!(
+                f,
+                "; children: {} indexed, {} superseded, {} dropped, {} failed",
+                children.indexed, children.superseded, children.dropped, children.failed
+            )?;
+        }
+        write!(f, ")")
+    }
+}
+
+/// Why a run did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A connector stopped. The connectors after it were not started.
+    #[error("connector `{connector}`: {error}")]
+    Connector {
+        /// Its name.
+        connector: String,
+        /// What it said.
+        error: ConnectorError,
+    },
+    /// The queues failed.
+    #[error("connector `{connector}`: {error}")]
+    Messenger {
+        /// Whose run it was.
+        connector: String,
+        /// What happened.
+        error: MessengerError,
+    },
+    /// The limit passed.
+    #[error("connector `{connector}` was not complete after {limit:?}; pending: {}", pending.join("; "))]
+    Limit {
+        /// Its name.
+        connector: String,
+        /// The limit.
+        limit: Duration,
+        /// What it waited for.
+        pending: Vec<String>,
+    },
+}
+
+/// Runs `connectors` one after the other; stops at the first that fails. The summaries are of those that completed.
+pub async fn publish<E: Env, F: MessengerFactory>(
+    env: &E,
+    messengers: &F,
+    connectors: &mut [Box<dyn Connector>],
+    options: &RunOptions,
+) -> (Vec<ConnectorSummary>, Result<(), RunError>) {
+    let mut summaries = Vec::new();
+    for connector in connectors {
+        let started = env.now();
+        let outcome = publish_one(env, messengers, connector.as_mut(), options).await;
+        connector.close().await;
+        match outcome {
+            Ok((run, counts)) => {
+                let elapsed = env.now().since(started);
+                summaries.push(ConnectorSummary { connector: connector.name().to_owned(), run, counts, elapsed });
+            }
+            Err(error) => return (summaries, Err(error)),
+        }
+    }
+    (summaries, Ok(()))
+}
+
+async fn publish_one<E: Env, F: MessengerFactory>(
+    env: &E,
+    messengers: &F,
+    connector: &mut dyn Connector,
+    options: &RunOptions,
+) -> Result<(RunId, LedgerSummary), RunError> {
+    let name = connector.name().to_owned();
+    let of_connector = |error| RunError::Connector { connector: name.clone(), error };
+    let of_messenger = |error| RunError::Messenger { connector: name.clone(), error };
+    connector.pre_execute().await.map_err(of_connector)?;
+    let run = RunId(u128::from(env.random()) << 64 | u128::from(env.random()));
+    let messenger = messengers.publisher().await.map_err(of_messenger)?;
+    let publisher = Publisher::open(env.clone(), messenger, run, (options.ledger)(run), options.publisher.clone())
+        .await
+        .map_err(of_messenger)?;
+    let work = async {
+        let executed = connector.execute(&publisher).await;
+        // What was published comes to its end even when the connector failed.
+        publisher.close();
+        publisher.completion().await.map_err(of_messenger)?;
+        executed.map_err(of_connector)
+    };
+    let outcome = match options.limit {
+        None => work.await,
+        Some(limit) => env.timeout(limit, work).await.unwrap_or_else(|| {
+            let pending = publisher.describe_pending(5);
+            Err(RunError::Limit { connector: name.clone(), limit, pending })
+        }),
+    };
+    if let Err(error) = outcome {
+        publisher.abort();
+        return Err(error);
+    }
+    connector.post_execute().await.map_err(of_connector)?;
+    Ok((run, publisher.summary()))
+}
+
+/// Runs one worker until asked to stop; brings it back with a new messenger when its messenger fails.
+pub async fn run_worker<E: Env, F: MessengerFactory>(
+    env: E,
+    messengers: F,
+    pipeline: Arc<PipelineSpec>,
+    config: WorkerConfig,
+    stop: Stop,
+) -> Result<(), MessengerError> {
+    let restarts = env.clone();
+    restarting(&restarts, &stop, || async {
+        let messenger = messengers.worker().await?;
+        Worker::new(env.clone(), messenger, &pipeline, config.clone()).run(stop.clone()).await
+    })
+    .await
+}
+
+/// Runs one indexer until asked to stop; brings it back with a new messenger when its messenger fails.
+pub async fn run_indexer<E: Env, F: MessengerFactory>(
+    env: E,
+    messengers: F,
+    backend: Arc<dyn Backend>,
+    config: IndexerConfig,
+    stop: Stop,
+) -> Result<(), MessengerError> {
+    let restarts = env.clone();
+    restarting(&restarts, &stop, || async {
+        let messenger = messengers.indexer().await?;
+        Indexer::new(env.clone(), messenger, backend.clone(), config.clone(), stop.clone()).run().await
+    })
+    .await
+}
+
+async fn restarting<E: Env, R: Future<Output = Result<(), MessengerError>>>(
+    env: &E,
+    stop: &Stop,
+    mut component: impl FnMut() -> R,
+) -> Result<(), MessengerError> {
+    let mut failures = 0;
+    loop {
+        let started = env.now();
+        let Err(error) = component().await else { return Ok(()) };
+        if env.now().since(started) > RESTART_WAIT * RESTARTS_MAX {
+            failures = 0;
+        }
+        failures += 1;
+        if failures > RESTARTS_MAX || stop.is_requested() {
+            return Err(error);
+        }
+        env.sleep(RESTART_WAIT).await;
+    }
+}
+
+/// Everything that a run in one process needs beside its connectors.
+#[derive(Clone, Debug)]
+pub struct LocalOptions {
+    /// Workers.
+    pub workers: usize,
+    /// Indexers.
+    pub indexers: usize,
+    /// How a worker works.
+    pub worker: WorkerConfig,
+    /// How an indexer writes.
+    pub indexer: IndexerConfig,
+    /// How connectors are run.
+    pub run: RunOptions,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        LocalOptions {
+            workers: 1,
+            indexers: 1,
+            worker: WorkerConfig::default(),
+            indexer: IndexerConfig::default(),
+            run: RunOptions::default(),
+        }
+    }
+}
+
+/// Runs connectors with workers and indexers in this process, over any messenger: in memory, recording, or Kafka.
+pub async fn run_together<E: Env, F: MessengerFactory>(
+    env: &E,
+    messengers: &F,
+    pipeline: Arc<PipelineSpec>,
+    backend: Arc<dyn Backend>,
+    connectors: &mut [Box<dyn Connector>],
+    options: &LocalOptions,
+) -> (Vec<ConnectorSummary>, Result<(), RunError>) {
+    let stop = Stop::new();
+    let mut components = Vec::new();
+    for _ in 0..options.workers {
+        let worker =
+            run_worker(env.clone(), messengers.clone(), pipeline.clone(), options.worker.clone(), stop.clone());
+        components.push(spawn(env, worker));
+    }
+    for _ in 0..options.indexers {
+        let indexer =
+            run_indexer(env.clone(), messengers.clone(), backend.clone(), options.indexer.clone(), stop.clone());
+        components.push(spawn(env, indexer));
+    }
+    let outcome = publish(env, messengers, connectors, &options.run).await;
+    stop.request();
+    for ended in components {
+        // An error here means that the component's task was dropped: it has ended all the same.
+        let _ = ended.await;
+    }
+    outcome
+}
+
+/// Spawns `task`; the receiver resolves when it has ended.
+fn spawn<E: Env, R: Send + 'static>(env: &E, task: impl Future<Output = R> + Send + 'static) -> oneshot::Receiver<R> {
+    let (ended, receiver) = oneshot::channel();
+    env.spawn(async move {
+        // Nobody may be waiting.
+        let _ = ended.send(task.await);
+    });
+    receiver
+}

@@ -1,0 +1,16 @@
+//! The `sim` command.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+use scenarios::command::{Command, Terminal};
+use scenarios::drive::{Correct, Simulated};
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+    let is_live = err.is_terminal();
+    let mut terminal = Terminal { out: &mut out, err: &mut err, is_live };
+    ExitCode::from(command.execute(&Simulated(Correct), &mut terminal) as u8)
+}

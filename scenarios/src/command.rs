@@ -1,0 +1,401 @@
+//! The `sim` command: its words, its exit status, and nothing of the world that it runs.
+//!
+//! Exit status: 0 everything held, 1 a property did not, 2 the harness or its input failed (clap's own usage errors
+//! too). Results go to `out`, progress and complaints to `err`.
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand};
+
+use crate::draw::Overrides;
+use crate::explore::{Seeds, Tally, explore};
+use crate::input::{self, OnError};
+use crate::plan::{Mode, Plan, PlanError};
+use crate::progress::Reporter;
+use crate::report;
+use crate::ripgrep;
+use crate::run::{Exit, Outcome, RunOptions, RunReport, Runner, run_fresh};
+use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find};
+
+/// Runs the pipeline in a simulated Kafka, from seeds.
+#[derive(Parser, Debug)]
+#[command(name = "sim", bin_name = "cargo sim", version, about)]
+#[command(after_help = "Exit status: 0 everything held, 1 a property did not, 2 the harness or its input failed.")]
+pub struct Command {
+    #[command(subcommand)]
+    action: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Lists the scenarios.
+    List,
+    /// Runs many seeds of one scenario, or of all.
+    Explore(Explore),
+    /// Runs one seed of a scenario again.
+    Replay(Replay),
+    /// Runs a JSONL file of operations (`id`, `op`, other fields) and compares the final index with them.
+    Run(Run),
+    /// Packs a history of ripgrep's shape into the compact form that comes with the program.
+    #[command(hide = true)]
+    Pack(Pack),
+}
+
+/// Reads a seed; also what `SERIATIM_SEED` holds.
+pub fn parse_seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}, such as 42", u64::MAX))
+}
+
+fn parse_scenario(text: &str) -> Result<&'static Scenario, String> {
+    find(text).map_err(|error| error.to_string())
+}
+
+#[derive(Args, Debug)]
+struct Explore {
+    /// Only this scenario.
+    #[arg(long, value_parser = parse_scenario)]
+    scenario: Option<&'static Scenario>,
+    /// How many seeds of each scenario. A campaign of 20 or more promises that every kind of fault hit work in flight.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value = "0", value_parser = parse_seed, allow_negative_numbers = true)]
+    from: u64,
+    /// Runs at a time [default: one a core].
+    #[arg(long)]
+    jobs: Option<NonZeroUsize>,
+    /// One JSON object a scenario instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct Replay {
+    /// The seed.
+    #[arg(value_parser = parse_seed, allow_negative_numbers = true)]
+    seed: u64,
+    /// The scenario that it is of.
+    #[arg(long, value_parser = parse_scenario)]
+    scenario: &'static Scenario,
+    /// Prints every event.
+    #[arg(long)]
+    trace: bool,
+}
+
+#[derive(Args, Debug)]
+struct Run {
+    /// The file.
+    #[arg(long)]
+    input: PathBuf,
+    /// Where the pipeline's parts run.
+    #[arg(long, value_enum, default_value_t = Mode::Distributed)]
+    mode: Mode,
+    /// What goes wrong.
+    #[arg(long, value_enum, default_value_t = FaultSet::None)]
+    faults: FaultSet,
+    /// Number of workers [default: drawn from the seed].
+    #[arg(long)]
+    workers: Option<u32>,
+    /// Number of indexers [default: drawn from the seed].
+    #[arg(long)]
+    indexers: Option<u32>,
+    /// Partitions of both topics [default: drawn from the seed].
+    #[arg(long)]
+    partitions: Option<u32>,
+    /// The seed.
+    #[arg(long, default_value = "0", value_parser = parse_seed, allow_negative_numbers = true)]
+    seed: u64,
+    /// Writes the final index here, as JSONL in id order.
+    #[arg(long)]
+    dump: Option<PathBuf>,
+    /// What a bad line does.
+    #[arg(long, value_enum, default_value_t = OnError::Stop)]
+    on_error: OnError,
+}
+
+#[derive(Args, Debug)]
+struct Pack {
+    /// The history, JSONL.
+    #[arg(long)]
+    history: PathBuf,
+    /// The tree, JSONL; checked against the history and never taken from it.
+    #[arg(long)]
+    tree: PathBuf,
+    /// The packed history.
+    #[arg(long)]
+    out: PathBuf,
+}
+
+/// Where the command writes. What cannot be written is let go: a reader that hung up wants no more.
+pub struct Terminal<'a> {
+    /// Results.
+    pub out: &'a mut dyn Write,
+    /// Progress and complaints.
+    pub err: &'a mut dyn Write,
+    /// Whether `err` is a terminal that can redraw a line.
+    pub is_live: bool,
+}
+
+impl Terminal<'_> {
+    fn say(&mut self, text: impl std::fmt::Display) {
+        let _ = writeln!(self.out, "{text}");
+    }
+
+    fn complain(&mut self, text: impl std::fmt::Display) {
+        let _ = writeln!(self.err, "{text}");
+    }
+}
+
+impl Command {
+    /// Does what was asked, with plans run by `runner`.
+    pub fn execute(self, runner: &dyn Runner, terminal: &mut Terminal<'_>) -> Exit {
+        let ended = match self.action {
+            What::List => Ok(list(terminal)),
+            What::Explore(explore) => explore.execute(runner, terminal),
+            What::Replay(replay) => replay.execute(runner, terminal),
+            What::Run(run) => run.execute(runner, terminal),
+            What::Pack(pack) => pack.execute(terminal),
+        };
+        ended.unwrap_or_else(|error| {
+            terminal.complain(format_args!("error: {error:#}"));
+            Exit::Harness
+        })
+    }
+}
+
+fn list(terminal: &mut Terminal<'_>) -> Exit {
+    let width = SCENARIOS.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
+    for Scenario { name, summary, .. } in SCENARIOS {
+        terminal.say(format_args!("{name:width$}  {summary}"));
+    }
+    Exit::Pass
+}
+
+impl Explore {
+    fn execute(self, runner: &dyn Runner, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
+        if self.from.checked_add(self.seeds - 1).is_none() {
+            bail!("{} seeds from {} go beyond {}; take fewer or start lower", self.seeds, self.from, u64::MAX);
+        }
+        let jobs = self.jobs.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+        let scenarios: Vec<&'static Scenario> =
+            self.scenario.map_or_else(|| SCENARIOS.iter().collect(), |one| vec![one]);
+        let mut tallies: Vec<Tally> = Vec::new();
+        for scenario in scenarios {
+            let mut progress = Reporter::new(scenario.name, self.seeds, terminal.err, terminal.is_live);
+            let seeds = Seeds { from: self.from, count: self.seeds, jobs };
+            let tally = explore(scenario, seeds, runner, &mut progress);
+            progress.finish();
+            if self.json {
+                terminal.say(report::as_json(&tally));
+            }
+            let is_over = !tally.failures.is_empty();
+            tallies.push(tally);
+            if is_over {
+                break;
+            }
+        }
+        if !self.json {
+            terminal.say(report::table(&tallies));
+        }
+        for tally in &tallies {
+            if let Some(words) = report::missed(tally) {
+                terminal.complain(words);
+            }
+            if !tally.failures.is_empty() {
+                terminal.complain(format_args!("\n{}", report::failures(tally)));
+            }
+        }
+        let is_failed = tallies.iter().any(|tally| tally.exit() == Exit::Failed);
+        let worst = tallies.iter().map(Tally::exit).max().unwrap_or(Exit::Pass);
+        Ok(if is_failed { Exit::Failed } else { worst })
+    }
+}
+
+impl Replay {
+    fn execute(self, runner: &dyn Runner, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
+        let plan = Plan::draw(self.scenario, self.seed);
+        plan.validate()?;
+        let options = RunOptions { trace: self.trace, ..RunOptions::default() };
+        let ran = run_fresh(runner, &plan, &options);
+        for line in &ran.trace {
+            terminal.say(line);
+        }
+        Ok(conclude(&plan, &ran, &report::replay_command(&plan), terminal))
+    }
+}
+
+/// Tells how one run ended.
+fn conclude(plan: &Plan, ran: &RunReport, replay: &str, terminal: &mut Terminal<'_>) -> Exit {
+    let exit = match &ran.outcome {
+        Outcome::Pass => Exit::Pass,
+        Outcome::Failed(_) => Exit::Failed,
+        Outcome::Harness(_) => Exit::Harness,
+    };
+    if exit != Exit::Pass {
+        terminal.complain(report::failure_block(plan, ran, replay));
+        return exit;
+    }
+    terminal.say(format_args!("passed    {}, seed {}", plan.scenario, plan.seed));
+    terminal.say(format_args!("plan      {}", report::describe(plan)));
+    for (kind, strikes) in &ran.faults {
+        terminal.say(format_args!(
+            "fault     {kind}: {} injected, {} with work in flight",
+            strikes.injected, strikes.in_flight
+        ));
+    }
+    for line in &ran.summary {
+        terminal.say(format_args!("summary   {line}"));
+    }
+    terminal.say(format_args!(
+        "ran       {}, {}, {}, {} of virtual time in {}",
+        report::counted(ran.records, "record"),
+        report::counted(ran.rebalances, "rebalance"),
+        report::counted(ran.duplicates, "duplicate"),
+        report::short(ran.virtual_time),
+        report::short(ran.wall)
+    ));
+    terminal.say(format_args!("trace     hash {:016x}", ran.trace_hash));
+    exit
+}
+
+impl Run {
+    /// The plan of this run over `records` operations, checked.
+    fn plan(&self, records: u64) -> anyhow::Result<Plan> {
+        if self.mode == Mode::Local && self.faults == FaultSet::Rebalances {
+            bail!("local mode has no rebalances; take --faults crashes or --mode distributed");
+        }
+        if self.mode == Mode::Local && self.partitions.is_some() {
+            bail!("local mode has no partitions; leave --partitions out or take --mode distributed");
+        }
+        let scenario = Scenario {
+            name: "run",
+            summary: "a file",
+            mode: self.mode,
+            // As with ripgrep's history: a file says itself what the index must hold, so nothing is refused.
+            source: Source::Ripgrep,
+            faults: self.faults,
+            versions: true,
+            drain: true,
+        };
+        let overrides = Overrides {
+            workers: self.workers,
+            indexers: self.indexers,
+            partitions: self.partitions,
+            file: Some((self.input.clone(), records)),
+        };
+        let plan = Plan::draw_with(&scenario, self.seed, &overrides);
+        plan.validate().map_err(at_the_flag)?;
+        Ok(plan)
+    }
+
+    /// This run, as a command.
+    fn again(&self) -> String {
+        let mut words = format!(
+            "cargo sim run --input {} --mode {} --faults {} --seed {}",
+            quoted(&self.input),
+            self.mode.name(),
+            match self.faults {
+                FaultSet::None => "none",
+                FaultSet::Crashes => "crashes",
+                FaultSet::Rebalances => "rebalances",
+                FaultSet::All => "all",
+            },
+            self.seed
+        );
+        let numbers = [("workers", self.workers), ("indexers", self.indexers), ("partitions", self.partitions)];
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                words += &format!(" --{name} {number}");
+            }
+        }
+        if self.on_error == OnError::Skip {
+            words += " --on-error skip";
+        }
+        words
+    }
+
+    fn execute(self, runner: &dyn Runner, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
+        // What was asked for is checked before a long file is read.
+        self.plan(1)?;
+        let input = input::read(&self.input, self.on_error)?;
+        for bad in &input.shown {
+            terminal.complain(format_args!("skipped: {bad}"));
+        }
+        let unshown = input.skipped - input.shown.len() as u64;
+        if unshown > 0 {
+            terminal.complain(format_args!("skipped: {} more", report::grouped(unshown)));
+        }
+        let count = input.operations.len() as u64;
+        let plan = self.plan(count)?;
+        let options = RunOptions { trace: false, operations: Some(Arc::new(input.operations)) };
+        let ran = run_fresh(runner, &plan, &options);
+        let (read, skipped) = (report::counted(count, "operation"), report::counted(input.skipped, "bad line"));
+        terminal.say(format_args!("input     {read}, {skipped} skipped"));
+        let exit = conclude(&plan, &ran, &self.again(), terminal);
+        if exit == Exit::Harness {
+            return Ok(exit);
+        }
+        terminal.say(format_args!("index     {}", report::counted(ran.index.len() as u64, "document")));
+        if self.faults != FaultSet::None && ran.faults.values().all(|strikes| strikes.injected == 0) {
+            terminal.complain("note: no fault struck in this run; take another --seed or a longer file");
+        }
+        if let Some(path) = &self.dump {
+            dump(path, &ran)
+                .with_context(|| format!("cannot write {}; check the path given to --dump", path.display()))?;
+        }
+        Ok(exit)
+    }
+}
+
+/// The error in the words of the command line.
+fn at_the_flag(error: PlanError) -> PlanError {
+    match error {
+        PlanError::Range { place, value, reason, low, high } => {
+            let place = match place {
+                "topology.workers" => "--workers",
+                "topology.indexers" => "--indexers",
+                "topology.source_partitions" | "topology.dest_partitions" => "--partitions",
+                other => other,
+            };
+            PlanError::Range { place, value, reason, low, high }
+        }
+        other => other,
+    }
+}
+
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+:@%".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+fn dump(path: &Path, ran: &RunReport) -> std::io::Result<()> {
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    for document in ran.index.values() {
+        writeln!(file, "{document}")?;
+    }
+    file.flush()
+}
+
+impl Pack {
+    fn execute(self, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
+        let history = input::read(&self.history, OnError::Stop)?.operations;
+        let packed = ripgrep::pack(&history)?;
+        if ripgrep::unpack(&packed)? != history {
+            bail!("what was packed does not unpack to the same; nothing was written");
+        }
+        let tree =
+            std::fs::read_to_string(&self.tree).with_context(|| format!("cannot read {}", self.tree.display()))?;
+        if let Some(words) = ripgrep::unlike(&history, &ripgrep::parse_tree(&tree)?) {
+            bail!("the history does not end in the tree: {words}; nothing was written");
+        }
+        std::fs::write(&self.out, &packed).with_context(|| format!("cannot write {}", self.out.display()))?;
+        let (count, bytes) = (report::grouped(history.len() as u64), report::grouped(packed.len() as u64));
+        terminal.say(format_args!("packed {count} operations into {bytes} bytes"));
+        Ok(Exit::Pass)
+    }
+}

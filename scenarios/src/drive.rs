@@ -1,0 +1,199 @@
+//! Runs a plan: the real pipeline on the nodes of a simulated world, the plan's faults beside it, the checkers after.
+//!
+//! A run has two phases. While documents flow the [`faults`] strike; when the publisher has declared its run complete,
+//! or when nothing is left to strike, the world heals: what is down comes back, and everything must come to its end
+//! within a bound. A [`Variant`] puts other implementations behind the ports, which is how flawed pipelines are made.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use compact_str::CompactString;
+use seriatim_core::identity::RunId;
+use seriatim_core::machines::ledger::{Ledger, TicketLedger};
+use seriatim_core::publisher::Publisher;
+use seriatim_core::runner::ConnectorSummary;
+use seriatim_core::transport::Transport;
+use seriatim_sim::history::body_hash;
+use seriatim_sim::recorded::RecordedTransport;
+use seriatim_sim::{SimTransport, TraceMode, World, WorldConfig};
+
+use crate::fault::{FaultKind, Role};
+use crate::plan::{Mode, Plan, Workload};
+use crate::ripgrep;
+use crate::run::{Outcome, RunOptions, RunReport, Runner, Strikes};
+use crate::workload::{Expected, Op};
+
+mod faults;
+mod judge;
+mod nodes;
+mod recorded;
+mod stages;
+
+/// Name of the pipeline; its topics and groups are called after it.
+pub const PIPELINE: &str = "p";
+/// Longest virtual time of a run after its last fault.
+const HEALED_LIMIT: Duration = Duration::from_secs(1_200);
+/// Longest virtual time from completion until nothing lags.
+const QUIET_LIMIT: Duration = Duration::from_secs(600);
+/// Time in which requests of dead processes still arrive.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+
+/// What a node's transport is before a variant gets hold of it.
+pub type NodeTransport = RecordedTransport<SimTransport>;
+
+/// Other implementations of the ports.
+pub trait Variant: Clone + Send + Sync + 'static {
+    /// What the workers' and indexers' messengers stand on.
+    type Transport: Transport;
+
+    /// The transport of a component.
+    fn transport(&self, role: Role, inner: NodeTransport) -> Self::Transport;
+
+    /// The ledger of a run.
+    fn ledger(&self, run: RunId) -> Box<dyn Ledger>;
+}
+
+/// The protocol as it is meant.
+#[derive(Clone, Copy, Debug)]
+pub struct Correct;
+
+impl Variant for Correct {
+    type Transport = NodeTransport;
+
+    fn transport(&self, _role: Role, inner: NodeTransport) -> NodeTransport {
+        inner
+    }
+
+    fn ledger(&self, run: RunId) -> Box<dyn Ledger> {
+        Box::new(TicketLedger::new(run))
+    }
+}
+
+/// Runs plans in the simulated world.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulated<V>(pub V);
+
+impl<V: Variant> Runner for Simulated<V> {
+    fn run(&self, plan: &Plan, options: &RunOptions) -> RunReport {
+        if plan.pipeline.drain {
+            run(plan, options, self.0.clone())
+        } else {
+            run(plan, options, crate::zoo::NoDrain(self.0.clone()))
+        }
+    }
+}
+
+/// What the nodes of a run and its driver share.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    publisher: Option<Publisher>,
+    summaries: Vec<ConnectorSummary>,
+    failure: Option<String>,
+}
+
+pub(crate) type SharedProgress = Arc<Mutex<Progress>>;
+
+pub(crate) fn lock(progress: &SharedProgress) -> MutexGuard<'_, Progress> {
+    progress.lock().expect("no code panics while it holds the progress")
+}
+
+/// What the driver saw that no history holds.
+#[derive(Debug, Default)]
+struct Driven {
+    strikes: BTreeMap<FaultKind, Strikes>,
+    rebalances: u64,
+    /// Why the run did not come to its end, when it did not.
+    stuck: Option<String>,
+}
+
+fn run<V: Variant>(plan: &Plan, options: &RunOptions, variant: V) -> RunReport {
+    let operations = match operations(plan, options) {
+        Ok(operations) => operations,
+        Err(words) => return RunReport::of(Outcome::Harness(words)),
+    };
+    let config = WorldConfig {
+        trace: if options.trace { TraceMode::Full } else { TraceMode::Ring(64) },
+        time_limit: Duration::from_secs(24 * 3_600),
+        ..WorldConfig::default()
+    };
+    let progress = SharedProgress::default();
+    let expected = Expected::after(&operations);
+    let outcome = seriatim_sim::run(plan.seeds.schedule, config, |world| {
+        let (progress, variant) = (progress.clone(), variant.clone());
+        async move {
+            let driven = drive(&world, plan, operations, &progress, variant).await;
+            let documents = world.index_documents();
+            (driven, documents)
+        }
+    });
+    judge::report(plan, options, outcome, &expected, &lock(&progress))
+}
+
+fn operations(plan: &Plan, options: &RunOptions) -> Result<Arc<Vec<Op>>, String> {
+    match (&options.operations, &plan.workload) {
+        (Some(operations), _) => Ok(operations.clone()),
+        (None, Workload::Generated(generated)) => Ok(Arc::new(generated.operations(plan.seeds.workload))),
+        (None, Workload::Ripgrep) => Ok(ripgrep::history()),
+        (None, Workload::File(path)) => Err(format!("the operations of {} were not read", path.display())),
+    }
+}
+
+async fn drive<V: Variant>(
+    world: &World,
+    plan: &Plan,
+    operations: Arc<Vec<Op>>,
+    progress: &SharedProgress,
+    variant: V,
+) -> Driven {
+    let cast = nodes::Cast::new(world, plan, operations, progress.clone(), variant);
+    cast.start();
+    let main_node = cast.main_node();
+    let mut faults = faults::Injector::new(plan, world, progress.clone());
+    let mut healed_at = None;
+    let mut driven = Driven::default();
+    while !world.has_exited(main_node) {
+        let over = faults.tick(world, &cast).await;
+        let now = world.now();
+        let healed = *healed_at.get_or_insert(now);
+        if !over {
+            healed_at = None;
+        } else if now.since(healed) > HEALED_LIMIT {
+            driven.stuck = Some(describe_stuck(world, progress));
+            break;
+        }
+    }
+    faults.heal(world, &cast);
+    if plan.topology.mode == Mode::Distributed && driven.stuck.is_none() {
+        let groups = cast.groups();
+        let lag = |world: &World| {
+            let lags = groups.iter().map(|(group, topic)| (group, world.lag(group, topic)));
+            let lags: Vec<String> =
+                lags.filter(|(_, lag)| *lag > 0).map(|(group, lag)| format!("{group} lags by {lag}")).collect();
+            (!lags.is_empty()).then(|| lags.join(", "))
+        };
+        if let Err(pending) = world.quiet(QUIET_LIMIT, lag).await {
+            driven.stuck = Some(format!("the run is complete, and {pending}"));
+        }
+        driven.rebalances = groups
+            .iter()
+            .filter_map(|(group, _)| world.group_state(group))
+            .map(|(_, generation)| u64::try_from(generation).unwrap_or(0))
+            .sum();
+    }
+    world.sleep(SETTLE_TIME).await;
+    driven.strikes = faults.into_strikes();
+    driven
+}
+
+fn describe_stuck(world: &World, progress: &SharedProgress) -> String {
+    let progress = lock(progress);
+    let pending = progress.publisher.as_ref().map(|publisher| publisher.describe_pending(3)).unwrap_or_default();
+    let limit = HEALED_LIMIT.as_secs();
+    format!("{limit} s after the last fault, at {}, the run is not complete: {}", world.now(), pending.join("; "))
+}
+
+/// Hashes of the documents that the index must hold.
+fn hashes(index: &BTreeMap<String, String>) -> BTreeMap<CompactString, u64> {
+    index.iter().map(|(id, body)| (CompactString::from(id.as_str()), body_hash(body.as_bytes()))).collect()
+}

@@ -1,0 +1,278 @@
+//! Injects the faults of a plan, each when its trigger comes, and knows which of them hit work in flight.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use seriatim_core::env::Instant;
+use seriatim_core::index::{Action as WriteAction, IndexOp};
+use seriatim_core::messenger::kafka::Topics;
+use seriatim_sim::history::{Recorder, What};
+use seriatim_sim::{IndexFault, World};
+
+use super::nodes::{self, Cast};
+use super::{PIPELINE, SharedProgress, Variant, lock};
+use crate::draws::{Draws, Stream};
+use crate::fault::{Action, Event, Fault, FaultKind, Node, Role, Trigger, Trouble};
+use crate::plan::{Mode, Plan};
+use crate::run::Strikes;
+use crate::workload::marks;
+
+/// How often triggers are looked at.
+const TICK: Duration = Duration::from_millis(2);
+/// How often the end is looked for once everything has struck.
+const IDLE_TICK: Duration = Duration::from_millis(50);
+/// Longest time that a graceful stop may take before the process is killed, as an operator would.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// What is to happen later because of a fault.
+#[derive(Debug)]
+enum Later {
+    Restart(String),
+    /// Still there after its time: kill it.
+    Kill(String),
+    Resume(String),
+}
+
+pub(super) struct Injector {
+    waiting: Vec<Fault>,
+    later: Vec<(Instant, Later)>,
+    strikes: Arc<Mutex<BTreeMap<FaultKind, Strikes>>>,
+    index: Arc<Mutex<IndexTrouble>>,
+    progress: SharedProgress,
+    recorder: Recorder,
+    seen_events: usize,
+    counts: BTreeMap<Event, u64>,
+    started: BTreeMap<Role, u32>,
+    groups: Option<[String; 2]>,
+}
+
+impl Injector {
+    pub(super) fn new(plan: &Plan, world: &World, progress: SharedProgress) -> Self {
+        let strikes: Arc<Mutex<BTreeMap<FaultKind, Strikes>>> = Arc::default();
+        let index = IndexTrouble { windows: Vec::new(), draws: Draws::new(plan.seeds.index, Stream::Index) };
+        let index = Arc::new(Mutex::new(index));
+        let started = BTreeMap::from([
+            (Role::Worker, plan.topology.workers),
+            (Role::Indexer, plan.topology.indexers),
+        ]);
+        let groups = (plan.topology.mode == Mode::Distributed)
+            .then(|| nodes::groups(&Topics::of(PIPELINE)).map(|(group, _)| group));
+        let injector = Injector {
+            waiting: plan.faults.clone(),
+            later: Vec::new(),
+            strikes,
+            index,
+            progress,
+            recorder: world.recorder(),
+            seen_events: 0,
+            counts: BTreeMap::new(),
+            started,
+            groups,
+        };
+        injector.hook(world);
+        injector
+    }
+
+    /// Strikes what is due, then lets a little time pass. Whether nothing is left to strike.
+    pub(super) async fn tick<V: Variant>(&mut self, world: &World, cast: &Cast<V>) -> bool {
+        let now = world.now();
+        self.count_events();
+        for fault in std::mem::take(&mut self.waiting) {
+            if self.is_due(&fault.trigger, world, now) {
+                self.strike(&fault.action, world, cast, now);
+            } else {
+                self.waiting.push(fault);
+            }
+        }
+        for (at, later) in std::mem::take(&mut self.later) {
+            if at <= now { self.happen(later, world) } else { self.later.push((at, later)) }
+        }
+        let over = self.waiting.is_empty() && self.later.is_empty() && lock_index(&self.index).windows.is_empty();
+        world.sleep(if self.waiting.is_empty() { IDLE_TICK } else { TICK }).await;
+        over
+    }
+
+    /// No more faults: what is down or frozen comes back.
+    pub(super) fn heal<V: Variant>(&mut self, world: &World, _cast: &Cast<V>) {
+        self.waiting.clear();
+        lock_index(&self.index).windows.clear();
+        for (_, later) in std::mem::take(&mut self.later) {
+            if !matches!(later, Later::Kill(_)) {
+                self.happen(later, world);
+            }
+        }
+        for (role, count) in self.started.clone() {
+            for number in 0..count {
+                let name = match role {
+                    Role::Worker => Node::Worker(number),
+                    Role::Indexer => Node::Indexer(number),
+                }
+                .to_string();
+                if self.groups.is_some() && !world.is_alive(&name) {
+                    world.restart(&name);
+                }
+            }
+        }
+        self.recorder.record(&"world".into(), 0, What::Healed);
+    }
+
+    pub(super) fn into_strikes(self) -> BTreeMap<FaultKind, Strikes> {
+        std::mem::take(&mut *self.strikes.lock().expect("no code panics while it counts"))
+    }
+
+    fn is_due(&self, trigger: &Trigger, world: &World, now: Instant) -> bool {
+        match *trigger {
+            Trigger::At(micros) => now.as_micros() >= micros,
+            Trigger::InFlight { at_least, after_micros } => {
+                now.as_micros() >= after_micros && self.in_flight(world) >= at_least
+            }
+            Trigger::Nth { event, n } => self.counts.get(&event).is_some_and(|count| *count >= n),
+        }
+    }
+
+    /// Records polled and not committed; in local mode, published and not complete.
+    fn in_flight(&self, world: &World) -> u64 {
+        match &self.groups {
+            Some(groups) => groups.iter().map(|group| world.in_flight(group)).sum(),
+            None => lock(&self.progress).publisher.as_ref().map_or(0, |publisher| publisher.summary().pending),
+        }
+    }
+
+    fn strike<V: Variant>(&mut self, action: &Action, world: &World, cast: &Cast<V>, now: Instant) {
+        let in_flight = self.in_flight(world);
+        let target = match action {
+            Action::Crash { node, .. } | Action::Stop { node, .. } | Action::Pause { node, .. } => node.to_string(),
+            Action::Join { role } => format!("{role:?}").to_lowercase(),
+            Action::Index { .. } => "index".to_owned(),
+        };
+        let after = |micros: u64| now + Duration::from_micros(micros);
+        match *action {
+            Action::Crash { .. } | Action::Stop { .. } | Action::Pause { .. } if !world.is_alive(&target) => return,
+            Action::Crash { restart_after_micros, node } => {
+                world.crash(&target);
+                // In local mode there is nobody else: a process that stays down would only end the run.
+                let restart = restart_after_micros.or((node == Node::Process).then_some(1_000_000));
+                // Its requests must have arrived before it runs again.
+                let restart = restart.map(|micros| micros.max(100_000));
+                self.later.extend(restart.map(|micros| (after(micros), Later::Restart(target.clone()))));
+            }
+            Action::Stop { restart_after_micros, .. } => {
+                world.request_stop(&target);
+                self.later.push((now + STOP_LIMIT, Later::Kill(target.clone())));
+                let restart = restart_after_micros.map(Duration::from_micros);
+                self.later.extend(restart.map(|wait| (now + STOP_LIMIT + wait, Later::Restart(target.clone()))));
+            }
+            Action::Pause { for_micros, .. } => {
+                world.pause(&target);
+                self.later.push((after(for_micros), Later::Resume(target.clone())));
+            }
+            Action::Join { role } => {
+                let next = self.started.entry(role).or_default();
+                cast.spawn(role, *next);
+                *next += 1;
+            }
+            Action::Index { trouble, permille, for_micros } => {
+                let window = Window { trouble, permille, until: after(for_micros) };
+                lock_index(&self.index).windows.push(window);
+                // It has struck when it troubles a request.
+                return;
+            }
+        }
+        let kind = action.kind();
+        let strikes = Strikes { injected: 1, in_flight: u64::from(in_flight > 0) };
+        *self.strikes.lock().expect("no code panics while it counts").entry(kind).or_default() += strikes;
+        let what = What::FaultInjected { kind: kind.to_string().into(), target: target.into(), in_flight };
+        self.recorder.record(&"world".into(), 0, what);
+    }
+
+    fn happen(&mut self, later: Later, world: &World) {
+        match later {
+            Later::Restart(node) if !world.is_alive(&node) => world.restart(&node),
+            Later::Kill(node) if world.is_alive(&node) => world.crash(&node),
+            Later::Resume(node) => world.resume(&node),
+            Later::Restart(_) | Later::Kill(_) => {}
+        }
+    }
+
+    fn count_events(&mut self) {
+        let (counts, seen) = (&mut self.counts, &mut self.seen_events);
+        self.recorder.with_events(|events| {
+            for event in &events[(*seen).min(events.len())..] {
+                let (event, count) = match &event.what {
+                    What::PublishResolved { .. } => (Event::Published, 1),
+                    What::Polled { records, .. } => (Event::Taken, records.len()),
+                    What::ProduceInvoked { .. } => (Event::Produced, 1),
+                    What::BulkInvoked { .. } => (Event::IndexRequest, 1),
+                    What::CommitInvoked { .. } => (Event::Commit, 1),
+                    What::Revoking { .. } => (Event::Revoking, 1),
+                    What::Assigned { .. } => (Event::Assigned, 1),
+                    _ => continue,
+                };
+                *counts.entry(event).or_default() += count as u64;
+            }
+            *seen = events.len();
+        });
+    }
+
+    /// Puts the index's troubles, and the refusals that documents ask for, behind every bulk request.
+    fn hook(&self, world: &World) {
+        let (index, strikes, recorder) = (self.index.clone(), self.strikes.clone(), self.recorder.clone());
+        let clock = world.clone();
+        world.on_index(Some(Box::new(move |_, ops| {
+            let refused: Vec<usize> =
+                ops.iter().enumerate().filter(|(_, op)| asks_to_be_refused(op)).map(|(place, _)| place).collect();
+            let (kind, fault) = match lock_index(&index).draw(clock.now(), ops.len()) {
+                Some((kind, fault)) => (kind, fault),
+                None if !refused.is_empty() => (FaultKind::IndexReject, IndexFault::Reject(refused)),
+                None => return IndexFault::None,
+            };
+            *strikes.lock().expect("no code panics while it counts").entry(kind).or_default() +=
+                Strikes { injected: 1, in_flight: 1 };
+            let in_flight = ops.len() as u64;
+            let what = What::FaultInjected { kind: kind.to_string().into(), target: "index".into(), in_flight };
+            recorder.record(&"world".into(), 0, what);
+            fault
+        })));
+    }
+}
+
+fn lock_index(index: &Mutex<IndexTrouble>) -> std::sync::MutexGuard<'_, IndexTrouble> {
+    index.lock().expect("no code panics while it holds the troubles")
+}
+
+/// Whether the document carries [`marks::REJECT`].
+fn asks_to_be_refused(op: &IndexOp) -> bool {
+    let WriteAction::Upsert(body) = &op.action else { return false };
+    let mark = format!("\"{}\":true", marks::REJECT);
+    body.windows(mark.len()).any(|window| window == mark.as_bytes())
+}
+
+#[derive(Debug)]
+struct Window {
+    trouble: Trouble,
+    permille: u32,
+    until: Instant,
+}
+
+#[derive(Debug)]
+struct IndexTrouble {
+    windows: Vec<Window>,
+    draws: Draws,
+}
+
+impl IndexTrouble {
+    fn draw(&mut self, now: Instant, items: usize) -> Option<(FaultKind, IndexFault)> {
+        self.windows.retain(|window| now < window.until);
+        let IndexTrouble { windows, draws } = self;
+        let window = windows.iter().find(|window| draws.chance(window.permille))?;
+        Some(match window.trouble {
+            Trouble::TimeoutBefore => (FaultKind::IndexTimeoutBefore, IndexFault::SilentBeforeApplying),
+            Trouble::TimeoutAfter => (FaultKind::IndexTimeoutAfter, IndexFault::SilentAfterApplying),
+            Trouble::Throttle => {
+                let throttled: Vec<usize> = (0..items).filter(|_| draws.chance(500)).collect();
+                (FaultKind::IndexThrottle, IndexFault::Throttle(throttled))
+            }
+        })
+    }
+}

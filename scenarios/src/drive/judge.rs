@@ -1,0 +1,115 @@
+//! From the end of a run to its report: what the checkers say, and the figures.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use compact_str::CompactString;
+use seriatim_core::identity::Version;
+use seriatim_sim::checkers::{self, CheckOptions, HistoryIndex};
+use seriatim_sim::history::{Event, body_hash};
+use seriatim_sim::{RunOutcome, explain};
+
+use super::{Driven, Progress, hashes};
+use crate::plan::{Mode, Plan};
+use crate::run::{Outcome, RunOptions, RunReport, Violation};
+use crate::workload::{Expected, Totals};
+
+type Documents = BTreeMap<CompactString, (Version, Bytes)>;
+
+pub(super) fn report(
+    plan: &Plan,
+    options: &RunOptions,
+    outcome: RunOutcome<(Driven, Documents)>,
+    expected: &Expected,
+    progress: &Progress,
+) -> RunReport {
+    let mut report = RunReport::of(Outcome::Pass);
+    report.trace_hash = outcome.hash;
+    report.virtual_time = outcome.ended_at.since(seriatim_core::env::Instant::default());
+    report.summary = progress.summaries.iter().map(ToString::to_string).collect();
+    if options.trace {
+        report.trace = outcome.trace.iter().map(ToString::to_string).collect();
+    }
+    let (driven, documents) = match outcome.result {
+        Ok(ended) => ended,
+        Err(failure) => {
+            report.outcome = Outcome::Harness(failure.to_string());
+            return report;
+        }
+    };
+    let events = outcome.recorder.map(|recorder| recorder.take()).unwrap_or_default();
+    let index = HistoryIndex::new(&events, plan.topology.mode == Mode::Local);
+    let tolerated = checkers::tolerated(&events, &index);
+    report.records = expected.totals.published;
+    report.rebalances = driven.rebalances;
+    report.duplicates = tolerated.redelivered;
+    report.faults = driven.strikes;
+    let options = check_options(plan, expected, &documents);
+    let mut violations: Vec<Violation> =
+        checkers::check_indexed(&events, &index, &options).iter().map(|found| violation(&events, found)).collect();
+    violations.extend(own(driven.stuck, progress, &expected.totals));
+    report.index = documents.into_iter().map(|(id, (_, body))| (id.into(), text(&body))).collect();
+    if !violations.is_empty() {
+        report.outcome = Outcome::Failed(violations);
+    }
+    report
+}
+
+fn text(body: &Bytes) -> String {
+    String::from_utf8_lossy(body).into_owned()
+}
+
+fn check_options(plan: &Plan, expected: &Expected, documents: &Documents) -> CheckOptions {
+    let planned = |fault: &crate::fault::Fault| {
+        use crate::fault::FaultKind::{IndexReject, Join, Stop};
+        matches!(fault.action.kind(), Join | Stop | IndexReject)
+    };
+    CheckOptions {
+        versions_on: plan.pipeline.versions,
+        strict_order: plan.pipeline.drain && plan.faults.iter().all(planned),
+        local_mode: plan.topology.mode == Mode::Local,
+        judge_events: true,
+        expect_completion: true,
+        lost_grace: Duration::from_millis(1),
+        expected: Some(hashes(&expected.index)),
+        actual: Some(documents.iter().map(|(id, (_, body))| (id.clone(), body_hash(body))).collect()),
+    }
+}
+
+fn violation(events: &[Event], found: &checkers::Violation) -> Violation {
+    let witness = found.witness.iter().filter_map(|at| events.get(*at).map(|event| (*at, event))).collect::<Vec<_>>();
+    Violation {
+        property: found.property.to_owned(),
+        words: found.words.clone(),
+        witness: explain::trace(&witness).lines().map(str::to_owned).collect(),
+    }
+}
+
+/// What only the driver can say: a run that failed, did not end, or counted wrong.
+fn own(stuck: Option<String>, progress: &Progress, expected: &Totals) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut add = |property: &str, words: String| {
+        violations.push(Violation { property: property.to_owned(), words, witness: Vec::new() });
+    };
+    if let Some(words) = stuck {
+        add("stuck", words);
+    }
+    if let Some(failure) = &progress.failure {
+        add("run-failed", failure.clone());
+    }
+    if let Some(summary) = progress.summaries.first() {
+        let parents = &summary.counts.parents;
+        let found = Totals {
+            published: summary.counts.published,
+            indexed: parents.indexed + parents.superseded,
+            dropped: parents.dropped,
+            failed: parents.failed,
+            children: summary.counts.children.total(),
+        };
+        if found != *expected {
+            add("summary-mismatch", format!("the summary says {found:?}, the operations are {expected:?}"));
+        }
+    }
+    violations
+}

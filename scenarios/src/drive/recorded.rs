@@ -1,0 +1,142 @@
+//! Messengers that write into the history what no transport sees: publishes, and the events of local mode.
+
+use seriatim_core::identity::RunId;
+use seriatim_core::messenger::{
+    Emission, IndexerMessenger, MessengerError, MessengerFactory, Opened, Outbound, PublicationSender,
+    PublisherMessenger, Work, WorkerMessenger,
+};
+use seriatim_sim::history::{Ack, Call, NodeRecorder, What, WriteKind, body_hash};
+use seriatim_sim::recorded::lifecycle;
+
+use crate::workload::{OpKind, marks};
+
+/// A factory whose messengers write the history of one node.
+#[derive(Clone)]
+pub(super) struct RecordedMessengers<F> {
+    inner: F,
+    node: NodeRecorder,
+    /// Events go through memory: a transport would have recorded them.
+    events: bool,
+}
+
+impl<F> RecordedMessengers<F> {
+    pub(super) fn new(inner: F, node: NodeRecorder, events: bool) -> Self {
+        RecordedMessengers { inner, node, events }
+    }
+
+    fn wrap<M>(&self, inner: M) -> Recorded<M> {
+        Recorded { inner, node: self.node.clone(), events: self.events }
+    }
+}
+
+pub(super) struct Recorded<M> {
+    inner: M,
+    node: NodeRecorder,
+    events: bool,
+}
+
+impl<M> Recorded<M> {
+    fn note(&self, emissions: &[Emission]) {
+        let events: Vec<_> = emissions.iter().flat_map(|emission| &emission.events).map(lifecycle).collect();
+        if self.events && !events.is_empty() {
+            self.node.record(What::LifecycleSent { events });
+        }
+    }
+}
+
+impl<F: MessengerFactory> MessengerFactory for RecordedMessengers<F> {
+    type Worker = Recorded<F::Worker>;
+    type Indexer = Recorded<F::Indexer>;
+    type Publisher = Recorded<F::Publisher>;
+
+    async fn worker(&self) -> Result<Self::Worker, MessengerError> {
+        Ok(self.wrap(self.inner.worker().await?))
+    }
+
+    async fn indexer(&self) -> Result<Self::Indexer, MessengerError> {
+        Ok(self.wrap(self.inner.indexer().await?))
+    }
+
+    async fn publisher(&self) -> Result<Self::Publisher, MessengerError> {
+        Ok(self.wrap(self.inner.publisher().await?))
+    }
+}
+
+impl<M: WorkerMessenger> WorkerMessenger for Recorded<M> {
+    async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
+        self.inner.poll(records_max).await
+    }
+
+    async fn send(&mut self, emissions: Vec<Emission>) -> Result<(), MessengerError> {
+        self.note(&emissions);
+        self.inner.send(emissions).await
+    }
+
+    async fn close(&mut self) {
+        self.inner.close().await;
+    }
+}
+
+impl<M: IndexerMessenger> IndexerMessenger for Recorded<M> {
+    async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
+        self.inner.poll(records_max).await
+    }
+
+    async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
+        self.note(&outcomes);
+        self.inner.complete(outcomes).await
+    }
+
+    async fn close(&mut self) {
+        self.inner.close().await;
+    }
+}
+
+impl<M: PublisherMessenger> PublisherMessenger for Recorded<M> {
+    type Sender = Recorded<M::Sender>;
+    type Events = M::Events;
+
+    async fn open(self, run: RunId) -> Result<(Opened, Self::Sender, Self::Events), MessengerError> {
+        let (opened, sender, events) = self.inner.open(run).await?;
+        Ok((opened, Recorded { inner: sender, node: self.node, events: self.events }, events))
+    }
+}
+
+impl<S> Recorded<S> {
+    fn invoked(&self, one: &Outbound) -> Call {
+        let call = self.node.call();
+        let deletes = one.document.get_str(marks::OP).is_some_and(|op| op == OpKind::Delete.name());
+        let (kind, body_hash) = match deletes {
+            true => (WriteKind::Delete, 0),
+            false => (WriteKind::Upsert, body_hash(&one.document.to_index_json())),
+        };
+        self.node.record(What::PublishInvoked {
+            call,
+            ticket: one.envelope.ticket,
+            id: one.document.id().clone(),
+            version: one.envelope.version,
+            kind,
+            body_hash,
+        });
+        call
+    }
+}
+
+impl<S: PublicationSender> PublicationSender for Recorded<S> {
+    async fn send(&mut self, batch: Vec<Outbound>) -> Result<(), MessengerError> {
+        let calls: Vec<Call> = batch.iter().map(|one| self.invoked(one)).collect();
+        let sent = self.inner.send(batch).await;
+        for call in calls {
+            let outcome = match &sent {
+                Ok(()) => Ack::Ok(()),
+                Err(error) => Ack::Unknown(error.to_string().into()),
+            };
+            self.node.record(What::PublishResolved { call, outcome });
+        }
+        sent
+    }
+
+    async fn flush(&mut self) -> Result<(), MessengerError> {
+        self.inner.flush().await
+    }
+}

@@ -1,0 +1,385 @@
+//! Operations, the ones that a seed draws, and what the index must hold after them.
+//!
+//! Some fields are read by the stages of the simulated pipeline and by the simulated index ([`marks`]); everything else
+//! passes through untouched. The model knows nothing of delivery: it applies operations in their order.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::draws::{Draws, Stream};
+use crate::plan::{PlanError, range};
+
+/// Names of fields that make stages, or the index, act.
+pub mod marks {
+    /// A number: the document emits so many children, [`child_id`](super::child_id).
+    pub const CHILDREN: &str = "children";
+    /// `true`: the document is dropped, after it emitted its children.
+    pub const DROP: &str = "drop";
+    /// `true`: a stage fails on the document, after it emitted its children.
+    pub const FAIL: &str = "fail";
+    /// A number: a stage takes so many milliseconds over the document.
+    pub const SLOW_MS: &str = "slow_ms";
+    /// `true`: the index refuses the document for good.
+    pub const REJECT: &str = "reject";
+    /// A number that tells apart all writes of an id: the operation's place in the stream.
+    pub const REVISION: &str = "revision";
+    /// Of a child: the id of its parent.
+    pub const PARENT: &str = "parent";
+    /// What the operation is.
+    pub const OP: &str = "op";
+}
+
+/// What an operation does to its id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpKind {
+    /// Writes a document that should be new. The index does not mind when it is not.
+    Create,
+    /// Writes a document whole.
+    Update,
+    /// Removes a document.
+    Delete,
+}
+
+impl OpKind {
+    /// All, in the order in which messages list them.
+    pub const ALL: [OpKind; 3] = [OpKind::Create, OpKind::Update, OpKind::Delete];
+
+    /// Its spelling in `op`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OpKind::Create => "create",
+            OpKind::Update => "update",
+            OpKind::Delete => "delete",
+        }
+    }
+}
+
+/// Fields in their order, each value as JSON text.
+pub type Fields = Vec<(String, Box<str>)>;
+
+/// One operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Op {
+    /// Id of the document.
+    pub id: String,
+    /// What is done.
+    pub kind: OpKind,
+    /// All fields but `id` and `op`.
+    pub fields: Fields,
+}
+
+fn json_object<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut out = String::from("{");
+    for (index, (name, value)) in fields.enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        let name = serde_json::Value::from(name);
+        write!(out, "{comma}{name}:{value}").expect("a String takes everything");
+    }
+    out.push('}');
+    out
+}
+
+impl Op {
+    /// The document that the publisher sends: `id`, `op`, then the fields. A delete is the document whose `op` is
+    /// `delete`.
+    pub fn document(&self) -> String {
+        let id = serde_json::Value::from(self.id.as_str()).to_string();
+        let op = format!("\"{}\"", self.kind.name());
+        let head = [("id", id.as_str()), (marks::OP, op.as_str())];
+        json_object(head.into_iter().chain(self.fields.iter().map(|(name, value)| (name.as_str(), &**value))))
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| &**value)
+    }
+
+    /// Whether the field is `true`.
+    pub fn is_marked(&self, mark: &str) -> bool {
+        self.field(mark) == Some("true")
+    }
+
+    /// How many children the document emits.
+    pub fn children(&self) -> u64 {
+        self.field(marks::CHILDREN).and_then(|value| value.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// The id of the `number`-th child of `parent`. It holds the parent's id whole, so a child has one parent.
+pub fn child_id(parent: &str, number: u64) -> String {
+    format!("{parent}#child-{number}")
+}
+
+/// The JSON of the `number`-th child of a document with `revision` (JSON text). Stages must build exactly this.
+pub fn child_document(parent: &str, number: u64, revision: &str) -> String {
+    let id = serde_json::Value::from(child_id(parent, number)).to_string();
+    let parent = serde_json::Value::from(parent).to_string();
+    json_object([("id", id.as_str()), (marks::PARENT, parent.as_str()), (marks::REVISION, revision)].into_iter())
+}
+
+/// A drawn workload.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Generated {
+    /// Operations.
+    pub records: u32,
+    /// Ids among which they are spread, unevenly: the lower, the busier.
+    pub ids: u32,
+    /// Deletes, out of a thousand operations on ids that exist.
+    pub delete_permille: u32,
+    /// Documents with children, out of a thousand.
+    pub children_permille: u32,
+    /// Most children of one document.
+    pub children_max: u32,
+    /// Dropped documents, out of a thousand.
+    pub drop_permille: u32,
+    /// Failing documents, out of a thousand.
+    pub fail_permille: u32,
+    /// Slow documents, out of a thousand.
+    pub slow_permille: u32,
+    /// Slowest, milliseconds.
+    pub slow_ms_max: u32,
+    /// Documents that the index refuses, out of a thousand.
+    pub reject_permille: u32,
+}
+
+impl Generated {
+    /// Most operations of a drawn workload.
+    pub const RECORDS_MAX: u64 = 10_000_000;
+
+    pub(crate) fn validate(&self) -> Result<(), PlanError> {
+        range("workload.records", self.records, (1, Self::RECORDS_MAX), "a run without records shows nothing")?;
+        range("workload.ids", self.ids, (1, Self::RECORDS_MAX), "every operation needs an id")?;
+        range("workload.children_max", self.children_max, (0, 1_000), "more share no version space")?;
+        let counted = "it counts out of a thousand";
+        range("workload.delete_permille", self.delete_permille, (0, 1_000), counted)?;
+        range("workload.children_permille", self.children_permille, (0, 1_000), counted)?;
+        range("workload.drop_permille", self.drop_permille, (0, 1_000), counted)?;
+        range("workload.fail_permille", self.fail_permille, (0, 1_000), counted)?;
+        range("workload.slow_permille", self.slow_permille, (0, 1_000), counted)?;
+        range("workload.reject_permille", self.reject_permille, (0, 1_000), counted)
+    }
+
+    /// The operations that `seed` draws.
+    pub fn operations(&self, seed: u64) -> Vec<Op> {
+        let mut draws = Draws::new(seed, Stream::Workload);
+        let mut exists = vec![false; self.ids as usize];
+        (0..self.records).map(|revision| self.operation(u64::from(revision), &mut exists, &mut draws)).collect()
+    }
+
+    fn operation(&self, revision: u64, exists: &mut [bool], draws: &mut Draws) -> Op {
+        // Two draws, one inside the other: half of the operations fall on a sixth of the ids.
+        let bound = draws.below(u64::from(self.ids)) + 1;
+        let number = draws.below(bound) as usize;
+        let deletes = draws.chance(self.delete_permille);
+        let kind = match (exists[number], deletes) {
+            (true, true) => OpKind::Delete,
+            (true, false) => OpKind::Update,
+            // Now and then an id that was never there is deleted: a tombstone from nothing.
+            (false, true) if draws.chance(200) => OpKind::Delete,
+            (false, _) => OpKind::Create,
+        };
+        exists[number] = kind != OpKind::Delete;
+        let mut fields: Fields = vec![(marks::REVISION.to_owned(), revision.to_string().into())];
+        let mut mark = |name: &str, value: String| fields.push((name.to_owned(), value.into()));
+        if kind != OpKind::Delete && draws.chance(self.children_permille) {
+            mark(marks::CHILDREN, draws.between(1, u64::from(self.children_max.max(1))).to_string());
+        }
+        if kind != OpKind::Delete && draws.chance(self.reject_permille) {
+            mark(marks::REJECT, "true".to_owned());
+        }
+        if draws.chance(self.drop_permille) {
+            mark(marks::DROP, "true".to_owned());
+        } else if draws.chance(self.fail_permille) {
+            mark(marks::FAIL, "true".to_owned());
+        }
+        if draws.chance(self.slow_permille) {
+            mark(marks::SLOW_MS, draws.between(1, u64::from(self.slow_ms_max.max(1))).to_string());
+        }
+        Op { id: format!("doc-{number:03}"), kind, fields }
+    }
+}
+
+/// How the parents of a workload must end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Operations.
+    pub published: u64,
+    /// Taken by the index (or superseded there).
+    pub indexed: u64,
+    /// Dropped by a stage.
+    pub dropped: u64,
+    /// Failed in a stage, or refused by the index.
+    pub failed: u64,
+    /// Children, all of which are taken by the index.
+    pub children: u64,
+}
+
+/// What must be true after a workload, however it was delivered.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Expected {
+    /// The index: id to document, as JSON.
+    pub index: BTreeMap<String, String>,
+    /// How the parents end.
+    pub totals: Totals,
+}
+
+impl Expected {
+    /// Applies `operations` in order. An operation that is dropped, fails or is refused leaves what was there before,
+    /// but its children are written all the same, since they came first; nothing removes a child.
+    pub fn after(operations: &[Op]) -> Expected {
+        let mut expected = Expected::default();
+        for op in operations {
+            let (index, totals) = (&mut expected.index, &mut expected.totals);
+            totals.published += 1;
+            let revision = op.field(marks::REVISION).unwrap_or("null");
+            for number in 0..op.children() {
+                index.insert(child_id(&op.id, number), child_document(&op.id, number, revision));
+                totals.children += 1;
+            }
+            if op.is_marked(marks::DROP) {
+                totals.dropped += 1;
+            } else if op.is_marked(marks::FAIL) || (op.kind != OpKind::Delete && op.is_marked(marks::REJECT)) {
+                totals.failed += 1;
+            } else {
+                totals.indexed += 1;
+                match op.kind {
+                    OpKind::Create | OpKind::Update => index.insert(op.id.clone(), op.document()),
+                    OpKind::Delete => index.remove(&op.id),
+                };
+            }
+        }
+        expected
+    }
+
+    /// Where `actual` (id to document JSON) differs, in id order. Fields named in `ignored` (such as `run_id`) do not
+    /// count, nor does the order of fields.
+    pub fn differences(&self, actual: &BTreeMap<String, String>, ignored: &[&str]) -> Vec<Difference> {
+        let parse = |text: &String| {
+            let mut value: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into());
+            if let Some(object) = value.as_object_mut() {
+                object.retain(|name, _| !ignored.contains(&name.as_str()));
+            }
+            value
+        };
+        let ids: std::collections::BTreeSet<&String> = self.index.keys().chain(actual.keys()).collect();
+        let mut out = Vec::new();
+        for id in ids {
+            let (expected, found) = (self.index.get(id), actual.get(id));
+            let is_equal = match (expected, found) {
+                (Some(expected), Some(found)) => expected == found || parse(expected) == parse(found),
+                _ => false,
+            };
+            if !is_equal {
+                out.push(Difference { id: id.clone(), expected: expected.cloned(), found: found.cloned() });
+            }
+        }
+        out
+    }
+}
+
+/// One id on which the index and the model disagree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// The id.
+    pub id: String,
+    /// What the model has.
+    pub expected: Option<String>,
+    /// What the index has.
+    pub found: Option<String>,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.expected, &self.found) {
+            (Some(expected), None) => write!(f, "`{}` is missing; it should be {expected}", self.id),
+            (None, Some(found)) => write!(f, "`{}` should not exist; the index has {found}", self.id),
+            (expected, found) => {
+                let text = |value: &Option<String>| value.clone().unwrap_or_default();
+                write!(f, "`{}` is {}; it should be {}", self.id, text(found), text(expected))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(id: &str, kind: OpKind, fields: &[(&str, &str)]) -> Op {
+        Op { id: id.into(), kind, fields: fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).into())).collect() }
+    }
+
+    fn busy() -> Generated {
+        Generated {
+            records: 600,
+            ids: 40,
+            delete_permille: 150,
+            children_permille: 200,
+            children_max: 3,
+            drop_permille: 50,
+            fail_permille: 50,
+            slow_permille: 50,
+            slow_ms_max: 20,
+            reject_permille: 30,
+        }
+    }
+
+    #[test]
+    fn the_model_keeps_the_last_indexed_operation_and_every_child() {
+        use OpKind::{Create, Delete, Update};
+        let expected = Expected::after(&[
+            op("a", Create, &[("revision", "0"), ("children", "2")]),
+            op("b", Create, &[("revision", "1")]),
+            op("a", Update, &[("revision", "2"), ("fail", "true"), ("children", "1")]),
+            op("b", Delete, &[("revision", "3"), ("drop", "true")]),
+            op("c", Create, &[("revision", "4"), ("reject", "true")]),
+            op("d", Create, &[("revision", "5")]),
+            op("d", Delete, &[("revision", "6")]),
+        ]);
+        let lines: Vec<&str> = expected.index.values().map(String::as_str).collect();
+        assert_eq!(
+            lines,
+            [
+                r#"{"id":"a","op":"create","revision":0,"children":2}"#,
+                r##"{"id":"a#child-0","parent":"a","revision":2}"##,
+                r##"{"id":"a#child-1","parent":"a","revision":0}"##,
+                r#"{"id":"b","op":"create","revision":1}"#,
+            ]
+        );
+        assert_eq!(expected.totals, Totals { published: 7, indexed: 4, dropped: 1, failed: 2, children: 3 });
+    }
+
+    #[test]
+    fn a_difference_is_said_in_words() {
+        let expected = Expected::after(&[op("a", OpKind::Create, &[]), op("b", OpKind::Create, &[("n", "1")])]);
+        let actual = [("b", r#"{"n":1,"op":"create","run_id":"7","id":"b"}"#), ("c", "{}")];
+        let actual = actual.map(|(id, text)| (id.to_owned(), text.to_owned())).into_iter().collect();
+        let found = expected.differences(&actual, &["run_id"]);
+        let words: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            words,
+            [r#"`a` is missing; it should be {"id":"a","op":"create"}"#, "`c` should not exist; the index has {}"]
+        );
+        let strict: Vec<String> = expected.differences(&actual, &[]).iter().map(ToString::to_string).collect();
+        assert_eq!(strict.len(), 3, "{strict:?}");
+    }
+
+    #[test]
+    fn a_drawn_workload_is_repeatable_skewed_and_has_everything_asked_for() {
+        let ops = busy().operations(3);
+        assert_eq!(ops, busy().operations(3));
+        assert_ne!(ops, busy().operations(4));
+        let on = |id: &str| ops.iter().filter(|op| op.id == id).count();
+        assert!(on("doc-000") > 30, "{}", on("doc-000"));
+        for mark in [marks::DROP, marks::FAIL, marks::REJECT] {
+            assert!(ops.iter().any(|op| op.is_marked(mark)), "{mark}");
+        }
+        for kind in OpKind::ALL {
+            assert!(ops.iter().any(|op| op.kind == kind), "{kind:?}");
+        }
+        assert!(ops.iter().any(|op| op.children() > 1));
+        assert!(ops.iter().all(|op| op.kind != OpKind::Delete || (op.children() == 0 && !op.is_marked(marks::REJECT))));
+    }
+}

@@ -1,0 +1,103 @@
+//! A ledger that counts ids, as the documented system does: a bag of pending ids and one of early endings.
+
+use std::collections::BTreeMap;
+
+use seriatim_core::identity::RunId;
+use seriatim_core::machines::ledger::{Ledger, LedgerEvent, LedgerEventKind, LedgerSummary, Outcome, Tally};
+
+use crate::drive::{NodeTransport, Variant};
+use crate::fault::Role;
+
+/// A pipeline whose publisher counts ids.
+#[derive(Clone, Copy, Debug)]
+pub struct CountIds<V>(pub V);
+
+impl<V: Variant> Variant for CountIds<V> {
+    type Transport = V::Transport;
+
+    fn transport(&self, role: Role, inner: NodeTransport) -> Self::Transport {
+        self.0.transport(role, inner)
+    }
+
+    fn ledger(&self, run: RunId) -> Box<dyn Ledger> {
+        Box::new(IdLedger { run, ..IdLedger::default() })
+    }
+}
+
+/// Counts ids: an ending takes one off, whichever publish or attempt it speaks of.
+#[derive(Debug, Default)]
+pub struct IdLedger {
+    run: RunId,
+    ids: BTreeMap<u64, String>,
+    pending: BTreeMap<String, i64>,
+    closed: bool,
+    published: u64,
+    parents: Tally,
+    children: Tally,
+}
+
+impl IdLedger {
+    fn id_of(&self, event: &LedgerEvent) -> Option<String> {
+        let id = self.ids.get(&event.ticket.sequence)?;
+        Some(if event.is_parent { id.clone() } else { format!("{id}/{}", event.ticket.ordinal) })
+    }
+}
+
+impl Ledger for IdLedger {
+    fn published(&mut self, sequence: u64, id: &str) {
+        self.published += 1;
+        self.ids.insert(sequence, id.to_owned());
+        *self.pending.entry(id.to_owned()).or_default() += 1;
+    }
+
+    fn observe(&mut self, event: &LedgerEvent) {
+        if event.ticket.run != self.run {
+            return;
+        }
+        let Some(id) = self.id_of(event) else { return };
+        let pending = self.pending.entry(id.clone()).or_default();
+        match event.kind {
+            LedgerEventKind::Created => *pending += 1,
+            LedgerEventKind::Terminal(outcome) => {
+                *pending -= 1;
+                let tally = if event.is_parent { &mut self.parents } else { &mut self.children };
+                match outcome {
+                    Outcome::Indexed => tally.indexed += 1,
+                    Outcome::Superseded => tally.superseded += 1,
+                    Outcome::Dropped => tally.dropped += 1,
+                    Outcome::Failed => tally.failed += 1,
+                }
+            }
+        }
+        if self.pending.get(&id) == Some(&0) {
+            self.pending.remove(&id);
+        }
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+    }
+
+    fn is_complete(&self) -> bool {
+        self.closed && self.pending() == 0
+    }
+
+    fn pending(&self) -> u64 {
+        self.pending.values().map(|count| u64::try_from(*count).unwrap_or(0)).sum()
+    }
+
+    fn describe_pending(&self, max: usize) -> Vec<String> {
+        self.pending.iter().take(max).map(|(id, count)| format!("{id}: {count}")).collect()
+    }
+
+    fn summary(&self) -> LedgerSummary {
+        LedgerSummary {
+            published: self.published,
+            completed: self.published.saturating_sub(self.pending()),
+            pending: self.pending(),
+            parents: self.parents,
+            children: self.children,
+            ..LedgerSummary::default()
+        }
+    }
+}

@@ -1,0 +1,199 @@
+use super::*;
+
+/// Two publishes without Kafka, the first finished.
+fn half() -> Story {
+    let mut story = Story::default();
+    story.publish_only(0, "a");
+    story.publish_only(1, "b");
+    finish(&mut story, "a", 0);
+    story
+}
+
+fn finish(story: &mut Story, id: &str, sequence: u64) -> At {
+    let call = story.bulk("local", vec![IndexWrite { position: None, ..write(id, sequence, 7, 0) }]);
+    story.applied(IndexWrite { position: None, ..write(id, sequence, 7, 0) });
+    let answered = story.answered("local", call, vec![WriteOutcome::Applied]);
+    sent(story, sequence, LifecycleKind::Indexed);
+    answered
+}
+
+fn sent(story: &mut Story, sequence: u64, kind: LifecycleKind) -> At {
+    let events = vec![Lifecycle { ticket: ticket(sequence, 7, 0), kind, is_parent: true }];
+    story.tell("local", What::LifecycleSent { events })
+}
+
+/// `sent` says how many outputs there are only after the answer: the test's own finish counts from the answer.
+#[test]
+fn a_completion_before_a_publish_is_finished_is_found() {
+    let mut story = half();
+    let complete = story.complete(all_indexed(2));
+    let answered = finish(&mut story, "b", 1);
+    story.events.retain(|event| !matches!(event.what, What::IndexApplied { .. }));
+    // The index's own events are gone: everything behind the first has moved by one or two.
+    story.finds("completed-early", &[2, complete - 1, answered - 2]);
+}
+
+#[test]
+fn a_completion_after_every_answer_is_clean() {
+    let mut story = half();
+    finish(&mut story, "b", 1);
+    story.complete(all_indexed(2));
+    story.clean();
+}
+
+#[test]
+fn a_completion_with_a_child_pending_is_found() {
+    let mut story = half();
+    // The parent is in the index, and says that there was a child before it.
+    let parent = IndexWrite { ticket: ticket(1, 7, 1), position: None, ..write("b", 1, 7, 0) };
+    let call = story.bulk("local", vec![parent]);
+    story.answered("local", call, vec![WriteOutcome::Applied]);
+    let events = vec![Lifecycle { ticket: ticket(1, 7, 1), kind: LifecycleKind::Indexed, is_parent: true }];
+    story.tell("local", What::LifecycleSent { events });
+    let complete = story.complete(RunSummary { children: 1, indexed: 3, ..all_indexed(2) });
+    let child = IndexWrite { position: None, ..write("child", 1, 7, 0) };
+    let call = story.bulk("local", vec![child]);
+    let answered = story.answered("local", call, vec![WriteOutcome::Applied]);
+    story.finds("completed-early", &[2, complete, answered]);
+}
+
+#[test]
+fn outputs_of_two_attempts_do_not_make_a_whole_one() {
+    let mut story = half();
+    for (attempt, ordinal) in [(7, 0), (8, 1)] {
+        let one = IndexWrite { ticket: ticket(1, attempt, ordinal), position: None, ..write("b", 1, 7, 0) };
+        let call = story.bulk("local", vec![one]);
+        story.answered("local", call, vec![WriteOutcome::Applied]);
+        let (kind, is_parent) = (LifecycleKind::Created, true);
+        let events = vec![Lifecycle { ticket: ticket(1, attempt, 1), kind, is_parent }];
+        story.tell("local", What::LifecycleSent { events });
+    }
+    let complete = story.complete(RunSummary { children: 1, indexed: 3, ..all_indexed(2) });
+    let found = story.check();
+    let names: Vec<_> = found.iter().map(|one| (one.property, &one.witness[..])).collect();
+    assert_eq!(names, [("sink-unseen", &[2, 3][..]), ("completed-early", &[2, complete][..])]);
+}
+
+#[test]
+fn a_completion_before_the_last_publish_is_acknowledged_is_found() {
+    let mut story = half();
+    finish(&mut story, "b", 1);
+    let complete = story.complete(all_indexed(2));
+    let acked = story.publish_only(2, "c");
+    finish(&mut story, "c", 2);
+    let found: Vec<Violation> =
+        story.check().into_iter().filter(|one| one.property != "write-after-completion").collect();
+    super::found(&found, "completed-early", &[complete, acked]);
+}
+
+#[test]
+fn a_run_that_is_never_declared_complete_says_what_is_pending() {
+    let mut story = Story::default();
+    story.join("worker-1", 1, "p_workers");
+    story.assigned("worker-1", 1, source(), 1, None);
+    story.publish(0, "a");
+    let invoked = story.events.len() - 2;
+    let polled = story.polled("worker-1", 1, source(), 1, &[(0, "a", ticket(0, 0, 0))]);
+    let violations = story.check_with(|options| options.expect_completion = true);
+    found(&violations, "completed-never", &[invoked, polled]);
+    let words = "run abcdef01 was never declared complete: 1 of 1 publishes are pending; \
+                 a (#0): worker-1 holds p_source-0@0";
+    assert_eq!(violations[0].words, words);
+}
+
+#[test]
+fn a_run_whose_output_waits_says_where() {
+    let mut story = Story::default();
+    story.publish(0, "a");
+    let call = story.produce("worker-1", 0, 7, "a");
+    story.produced("worker-1", call, 4);
+    let violations = story.check_with(|options| options.expect_completion = true);
+    assert!(
+        violations[0].words.ends_with("a (#0): output 0 of 1 is not terminal, p_dest-0@4 was never read"),
+        "{}",
+        violations[0].words
+    );
+}
+
+#[test]
+fn a_run_whose_publisher_crashed_need_not_complete() {
+    let mut story = half();
+    story.tell("publisher", What::Crashed);
+    assert_eq!(story.check_with(|options| options.expect_completion = true), []);
+}
+
+#[test]
+fn a_write_that_a_reader_sees_after_completion_is_found() {
+    let mut story = half();
+    finish(&mut story, "b", 1);
+    let complete = story.complete(all_indexed(2));
+    let late = IndexWrite { version: Some(Version::from_hlc(9)), ..write("zombie", 1, 6, 0) };
+    let at = story.applied(late);
+    story.finds("write-after-completion", &[complete, at]);
+}
+
+#[test]
+fn a_late_write_that_changes_nothing_is_clean() {
+    let mut story = half();
+    finish(&mut story, "b", 1);
+    story.complete(all_indexed(2));
+    let write = Box::new(write("b", 1, 6, 0));
+    story.tell("index", What::IndexApplied { sender: None, write, changed: false });
+    story.clean();
+}
+
+/// The second publish was dropped after an unclean start, and its first attempt's write lands late.
+fn dropped_then_written(unsettled: u64) -> (Story, At, At) {
+    let mut story = half();
+    sent(&mut story, 1, LifecycleKind::Dropped);
+    let complete = story.complete(RunSummary { indexed: 1, dropped: 1, unsettled, ..all_indexed(2) });
+    let late = story.applied(write("b", 1, 6, 0));
+    (story, complete, late)
+}
+
+#[test]
+fn a_late_write_of_a_dropped_document_is_found_unless_reported_unsettled() {
+    let (story, complete, late) = dropped_then_written(0);
+    story.finds("write-after-completion", &[complete, late]);
+    dropped_then_written(1).0.clean();
+}
+
+#[test]
+fn a_summary_that_does_not_add_up_is_found() {
+    let wrong = [
+        RunSummary { published: 3, indexed: 3, ..RunSummary::default() },
+        RunSummary { indexed: 1, ..all_indexed(2) },
+        RunSummary { indexed: 1, dropped: 1, ..all_indexed(2) },
+        RunSummary { children: 1, indexed: 3, ..all_indexed(2) },
+    ];
+    for summary in wrong {
+        let mut story = half();
+        finish(&mut story, "b", 1);
+        let complete = story.complete(summary);
+        let violations = story.check();
+        assert!(!violations.is_empty(), "{summary:?}");
+        for violation in violations {
+            assert_eq!((violation.property, &violation.witness[..]), ("summary-mismatch", &[complete][..]));
+        }
+    }
+}
+
+#[test]
+fn a_summary_may_count_an_output_as_any_of_its_attempts_did() {
+    for (dropped, indexed) in [(0, 2), (1, 1)] {
+        let mut story = half();
+        finish(&mut story, "b", 1);
+        let events = vec![Lifecycle { ticket: ticket(1, 8, 0), kind: LifecycleKind::Dropped, is_parent: true }];
+        story.tell("local", What::LifecycleSent { events });
+        story.complete(RunSummary { indexed, dropped, ..all_indexed(2) });
+        story.clean();
+    }
+}
+
+#[test]
+fn outputs_whose_events_were_lost_are_counted_as_lost() {
+    let mut story = half();
+    finish(&mut story, "b", 1);
+    story.complete(RunSummary { indexed: 1, lost: 1, ..all_indexed(2) });
+    story.clean();
+}

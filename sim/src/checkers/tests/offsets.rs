@@ -1,0 +1,190 @@
+use super::*;
+
+/// A worker that was given two records and has handed the first on.
+fn worker() -> Story {
+    let mut story = Story::default();
+    story.join("worker-1", 1, "p_workers");
+    story.assigned("worker-1", 1, source(), 1, None);
+    story.publish(0, "a");
+    story.publish(1, "b");
+    story.polled("worker-1", 1, source(), 1, &[(0, "a", ticket(0, 0, 0)), (1, "b", ticket(1, 0, 0))]);
+    let call = story.produce("worker-1", 0, 7, "a");
+    story.produced("worker-1", call, 0);
+    story
+}
+
+fn appended(story: &Story, topic: &str, offset: i64) -> At {
+    let mut call = 0;
+    for (at, event) in story.events.iter().enumerate() {
+        match &event.what {
+            What::ProduceInvoked { call: invoked, records, .. } if &*records[0].topic == topic => call = *invoked,
+            What::ProduceResolved { call: resolved, outcomes }
+                if *resolved == call && outcomes == &[Ack::Ok((0, offset))] =>
+            {
+                return at;
+            }
+            _ => {}
+        }
+    }
+    panic!("{topic}@{offset} was never appended")
+}
+
+#[test]
+fn a_commit_past_a_record_that_is_never_finished_is_found() {
+    let mut story = worker();
+    let commit = story.commit("worker-1", 1, source(), 1, 2);
+    let found = story.check();
+    assert!(found.iter().any(|one| one.property == "sink-lost-write"), "the record is lost, too");
+    let ahead: Vec<Violation> = found.into_iter().filter(|one| one.property == "commit-ahead").collect();
+    super::found(&ahead, "commit-ahead", &[appended(&story, "p_source", 1), commit]);
+    assert_eq!((ahead[0].partition.clone(), &ahead[0].ids[..]), (Some(source()), &["b".into()][..]));
+}
+
+#[test]
+fn a_commit_before_the_acknowledgement_that_finishes_a_record_is_found() {
+    let mut story = worker();
+    let call = story.produce("worker-1", 1, 7, "b");
+    let commit = story.commit("worker-1", 1, source(), 1, 2);
+    let acked = story.produced("worker-1", call, 1);
+    story.finds("commit-ahead", &[appended(&story, "p_source", 1), commit, acked]);
+}
+
+#[test]
+fn a_commit_up_to_the_lowest_unfinished_record_is_clean() {
+    let mut story = worker();
+    story.commit("worker-1", 1, source(), 1, 1);
+    let call = story.produce("worker-1", 1, 7, "b");
+    story.produced("worker-1", call, 1);
+    story.commit("worker-1", 1, source(), 1, 2);
+    story.clean();
+}
+
+#[test]
+fn a_family_is_finished_by_its_last_output_and_its_create_event() {
+    let mut story = worker();
+    let child = story.produce_output("worker-1", ticket(1, 7, 0), false, "child");
+    story.produced("worker-1", child, 1);
+    let parent = story.produce_output("worker-1", ticket(1, 7, 1), true, "b");
+    story.produced("worker-1", parent, 2);
+    let lifecycle = vec![Lifecycle { ticket: ticket(1, 7, 0), kind: LifecycleKind::Created, is_parent: false }];
+    let (topic, key, stamp) = ("p_event_abcd".into(), None, None);
+    let record = Produced { topic, partition: Some(0), key, stamp, size: 10, lifecycle };
+    let call = story.produce_invoked("worker-1", vec![record]);
+    let commit = story.commit("worker-1", 1, source(), 1, 2);
+    let acked = story.produce_resolved("worker-1", call, vec![Ack::Ok((0, 0))]);
+    story.finds("commit-ahead", &[appended(&story, "p_source", 1), commit, acked]);
+    assert_eq!(story.check_with(|options| options.judge_events = false), []);
+}
+
+#[test]
+fn a_record_that_was_dropped_is_finished_by_its_event() {
+    let mut story = worker();
+    story.event("worker-1", ticket(1, 7, 0), LifecycleKind::Dropped);
+    story.commit("worker-1", 1, source(), 1, 2);
+    story.clean();
+}
+
+/// An indexer that was given the two records of the worker.
+fn indexer() -> (Story, At) {
+    let mut story = worker();
+    let call = story.produce("worker-1", 1, 7, "b");
+    story.produced("worker-1", call, 1);
+    story.join("indexer-1", 2, "p_indexers");
+    story.assigned("indexer-1", 2, dest(), 1, None);
+    story.polled("indexer-1", 2, dest(), 1, &[(0, "a", ticket(0, 7, 0)), (1, "b", ticket(1, 7, 0))]);
+    let call = story.bulk("indexer-1", vec![write("a", 0, 7, 0), write("b", 1, 7, 1)]);
+    story.answered("indexer-1", call, vec![WriteOutcome::Applied, WriteOutcome::Throttled]);
+    story.event("indexer-1", ticket(0, 7, 0), LifecycleKind::Indexed);
+    let first = appended(&story, "p_dest", 1);
+    (story, first)
+}
+
+#[test]
+fn an_indexer_that_commits_past_an_unknown_outcome_is_found() {
+    let (mut story, appended) = indexer();
+    let event = story.event("indexer-1", ticket(1, 7, 0), LifecycleKind::Indexed);
+    let commit = story.commit("indexer-1", 2, dest(), 1, 2);
+    let call = story.bulk("indexer-1", vec![write("b", 1, 7, 1)]);
+    let answered = story.answered("indexer-1", call, vec![WriteOutcome::Applied]);
+    assert!(event < answered);
+    story.finds("commit-ahead", &[appended, commit, answered]);
+}
+
+#[test]
+fn an_indexer_that_commits_before_its_event_is_acknowledged_is_found() {
+    let (mut story, appended) = indexer();
+    let call = story.bulk("indexer-1", vec![write("b", 1, 7, 1)]);
+    story.answered("indexer-1", call, vec![WriteOutcome::Applied]);
+    let commit = story.commit("indexer-1", 2, dest(), 1, 2);
+    let event = story.event("indexer-1", ticket(1, 7, 0), LifecycleKind::Indexed);
+    story.finds("commit-ahead", &[appended, commit, event]);
+}
+
+#[test]
+fn an_indexer_that_commits_after_outcome_and_event_is_clean() {
+    let (mut story, _) = indexer();
+    story.commit("indexer-1", 2, dest(), 1, 1);
+    let call = story.bulk("indexer-1", vec![write("b", 1, 7, 1)]);
+    story.answered("indexer-1", call, vec![WriteOutcome::Applied]);
+    story.event("indexer-1", ticket(1, 7, 0), LifecycleKind::Indexed);
+    story.commit("indexer-1", 2, dest(), 1, 2);
+    story.clean();
+}
+
+#[test]
+fn a_committed_offset_that_goes_back_is_found() {
+    let mut story = worker();
+    let before = story.commit("worker-1", 1, source(), 1, 1);
+    let back = story.commit("worker-1", 1, source(), 1, 0);
+    story.finds("commit-regression", &[before, back]);
+}
+
+#[test]
+fn the_same_offset_again_and_a_fresh_start_after_expiry_are_clean() {
+    let mut story = worker();
+    story.commit("worker-1", 1, source(), 1, 1);
+    story.commit("worker-1", 1, source(), 1, 1);
+    story.tell("broker-1", What::OffsetsExpired { group: "p_workers".into(), partition: source() });
+    story.commit("worker-1", 1, source(), 1, 0);
+    story.clean();
+}
+
+#[test]
+fn a_commit_of_a_member_whose_partition_was_given_to_another_is_found() {
+    let mut story = worker();
+    story.gives("p_workers", "worker-1", source());
+    story.commit("worker-1", 1, source(), 1, 1);
+    let given = story.gives("p_workers", "worker-2", source());
+    let zombie = story.offset_committed("worker-1", source(), 1);
+    story.finds("commit-unowned", &[given, zombie]);
+}
+
+#[test]
+fn a_commit_of_the_new_owner_is_clean() {
+    let mut story = worker();
+    story.gives("p_workers", "worker-1", source());
+    story.commit("worker-1", 1, source(), 1, 1);
+    story.gives("p_workers", "worker-2", source());
+    story.offset_committed("worker-2", source(), 1);
+    story.clean();
+}
+
+#[test]
+fn without_the_coordinator_a_commit_under_anothers_epoch_is_found() {
+    let mut story = worker();
+    story.join("worker-2", 2, "p_workers");
+    let taken = story.assigned("worker-2", 2, source(), 1, None);
+    let invoked = taken + 1;
+    story.commit("worker-1", 1, source(), 1, 1);
+    story.finds("commit-unowned", &[taken, invoked]);
+}
+
+#[test]
+fn without_the_coordinator_what_clients_were_told_is_judged() {
+    let mut story = worker();
+    story.commit("worker-1", 1, source(), 1, 1);
+    story.commit("worker-1", 1, source(), 1, 0);
+    story.events.retain(|event| !matches!(event.what, What::OffsetsCommitted { .. }));
+    let found = story.check();
+    assert_eq!(found.iter().map(|one| one.property).collect::<Vec<_>>(), ["commit-regression"]);
+}
