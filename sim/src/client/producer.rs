@@ -512,7 +512,8 @@ fn receive(core: &Core, broker: BrokerId, batches: Vec<Batch>, answer: Result<Re
             Verdict::Again => {
                 lane.not_before = core.client.host.now() + core.client.host.shared.config.retry_backoff;
                 let place = lane.retry.partition_point(|other| other.base_sequence < batch.base_sequence);
-                forget_leader(core, &batch.partition);
+                // Its leader is looked up again before the next try.
+                core.client.forget_topic(&batch.partition.topic);
                 lane.retry.insert(place, batch);
             }
             Verdict::Refused(error) => {
@@ -529,11 +530,6 @@ fn receive(core: &Core, broker: BrokerId, batches: Vec<Batch>, answer: Result<Re
     }
     drop(state);
     core.answered.notify_waiters();
-}
-
-/// A leader that did not take a batch is looked up again before the next try.
-fn forget_leader(core: &Core, partition: &TopicPartition) {
-    lock(&core.client.topics).remove(&partition.topic);
 }
 
 enum Verdict {
