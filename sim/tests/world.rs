@@ -1,4 +1,5 @@
 //! What a world promises: one seed one run, nothing left behind, and a crash that says nothing.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::sync::Arc;
 use std::time::Duration;
