@@ -62,6 +62,9 @@ struct Lane {
     retry: VecDeque<Batch>,
     /// Base sequences of what is out.
     out: BTreeSet<i32>,
+    /// Base sequences from the oldest open batch on, answered or not. The broker knows a resend by its last five
+    /// batches only, so there are never more.
+    window: VecDeque<i32>,
     not_before: Instant,
 }
 

@@ -96,7 +96,8 @@ fn plan(core: &Core, state: &mut State) -> Plan {
     let mut more = false;
     for (partition, lane) in &mut state.lanes {
         let repeats = !lane.retry.is_empty();
-        if !repeats && (lane.queue.is_empty() || lingering) || repeats && !lane.out.is_empty() {
+        let nothing_new = lane.queue.is_empty() || lingering || lane.window.len() >= IN_FLIGHT_MAX;
+        if !repeats && nothing_new || repeats && !lane.out.is_empty() {
             continue;
         }
         if now < lane.not_before {
@@ -116,7 +117,7 @@ fn plan(core: &Core, state: &mut State) -> Plan {
             Some(batch) => batch,
             None => lane.batch(partition, core.batch_bytes_max()),
         };
-        more |= !lane.queue.is_empty() && lane.retry.is_empty();
+        more |= !lane.queue.is_empty() && lane.retry.is_empty() && lane.window.len() < IN_FLIGHT_MAX;
         lane.out.insert(batch.base_sequence);
         plan.requests.entry(leader).or_default().push(batch);
     }
@@ -155,7 +156,18 @@ impl Lane {
         } else {
             base_sequence + count
         };
+        self.window.push_back(base_sequence);
         Batch { partition: partition.clone(), base_sequence, records: records.into(), owners, tries: 0 }
+    }
+
+    /// Forgets the answered batches that no open one stands before.
+    fn slide_window(&mut self) {
+        while let Some(first) = self.window.front()
+            && !self.out.contains(first)
+            && self.retry.iter().all(|batch| batch.base_sequence != *first)
+        {
+            self.window.pop_front();
+        }
     }
 }
 
@@ -186,7 +198,8 @@ fn receive(core: &Core, broker: BrokerId, batches: Vec<Batch>, answer: Result<Re
         _ => vec![(None, -1); batches.len()],
     };
     for (mut batch, (error, base_offset)) in batches.into_iter().zip(results) {
-        let Some(lane) = state.lanes.get_mut(&batch.partition) else { continue };
+        let partition = batch.partition.clone();
+        let Some(lane) = state.lanes.get_mut(&partition) else { continue };
         lane.out.remove(&batch.base_sequence);
         batch.tries += 1;
         match verdict(&batch, lane, error) {
@@ -213,6 +226,9 @@ fn receive(core: &Core, broker: BrokerId, batches: Vec<Batch>, answer: Result<Re
                 state.fail(error);
                 break;
             }
+        }
+        if let Some(lane) = state.lanes.get_mut(&partition) {
+            lane.slide_window();
         }
     }
     drop(state);
