@@ -203,13 +203,13 @@ impl World {
     }
 
     /// Cuts the link of `name` to every server, out of it, into it, or both; `cut_link(name, false, false)` mends it.
-    /// Mending resets the connections: what the cut swallowed is known to be lost then, if not before.
+    /// Mending a direction resets the connections: no connection goes on behind what a cut swallowed.
     pub fn cut_link(&self, name: &str, out: bool, into: bool) {
         self.note(name, if out || into { "link cut" } else { "link mended" });
         let link = self.link(name);
-        link.cut_out.store(out, Ordering::Relaxed);
-        link.cut_in.store(into, Ordering::Relaxed);
-        if !out && !into {
+        let out_before = link.cut_out.swap(out, Ordering::Relaxed);
+        let in_before = link.cut_in.swap(into, Ordering::Relaxed);
+        if out_before && !out || in_before && !into {
             link.resets.fetch_add(1, Ordering::Relaxed);
             self.shared.lock().wake_waiters();
         }
