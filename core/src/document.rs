@@ -9,6 +9,7 @@
 //! `id`, `run_id`, `___children`, `___dropped` and `___skipped` are reserved: they have methods of their own, and
 //! every other way to write them is refused. The id never changes, the run id is set once.
 
+mod error;
 mod field;
 mod fields;
 mod text;
@@ -25,10 +26,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use compact_str::CompactString;
 
+pub use error::DocumentError;
 pub use field::FieldRef;
 pub use value::{Number, Object, VALUE_LEVELS_MAX, Value, ValueError};
 
-use field::Field;
+use field::{Field, UNKNOWN};
 use fields::Fields;
 pub(crate) use text::write_string;
 
@@ -60,105 +62,6 @@ struct Content {
     fields: Fields,
     /// Whether `source` as a whole still is this document's JSON.
     untouched: bool,
-}
-
-/// Why a document could not be read or edited.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DocumentError {
-    /// The bytes are not UTF-8.
-    #[error("the document is not UTF-8 from byte {offset} on")]
-    NotUtf8 {
-        /// First bad byte.
-        offset: usize,
-    },
-    /// The text is not JSON.
-    #[error("the document is not JSON at line {line}, column {column}: {reason}")]
-    NotJson {
-        /// Line, from 1.
-        line: usize,
-        /// Column, from 1.
-        column: usize,
-        /// What the reader stumbled over.
-        reason: String,
-    },
-    /// The JSON is not an object.
-    #[error("the document is not a JSON object: {reason}")]
-    NotObject {
-        /// What it is.
-        reason: String,
-    },
-    /// More text than a document may have.
-    #[error("the document has {bytes} bytes: 4 GiB is the most")]
-    TooLarge {
-        /// Its length.
-        bytes: usize,
-    },
-    /// There is no `id`.
-    #[error("the document has no `id`: give it a non-empty string")]
-    NoId,
-    /// The `id` is something else than a string.
-    #[error("the document's `id` is {found}: it must be a string")]
-    IdNotString {
-        /// The start of its JSON.
-        found: String,
-    },
-    /// The `id` is empty.
-    #[error("the document's `id` is empty")]
-    IdEmpty,
-    /// The `run_id` is something else than a string.
-    #[error("the `run_id` of document `{id}` is {found}: it must be a string")]
-    RunIdNotString {
-        /// The document.
-        id: CompactString,
-        /// The start of its JSON.
-        found: String,
-    },
-    /// The run id is set already.
-    #[error("document `{id}` belongs to run `{run_id}` already")]
-    RunIdSet {
-        /// The document.
-        id: CompactString,
-        /// Its run.
-        run_id: CompactString,
-    },
-    /// An edit of a name that is not the editor's.
-    #[error("`{name}` is reserved: a stage cannot set, rename or remove it")]
-    Reserved {
-        /// The name.
-        name: CompactString,
-    },
-    /// A field whose content cannot be edited.
-    #[error("field `{field}`: {error}")]
-    Field {
-        /// The field.
-        field: CompactString,
-        /// Why.
-        error: ValueError,
-    },
-    /// A path into a field that ends at a scalar or beyond a list.
-    #[error("field `{field}`: nothing can be put at `{path}`: a scalar or the end of a list is in the way")]
-    NoSuchPlace {
-        /// The field.
-        field: CompactString,
-        /// The path within it, joined by dots.
-        path: String,
-    },
-    /// `___children` is not a list.
-    #[error("`___children` of document `{id}` is not a list")]
-    ChildrenNotList {
-        /// The document.
-        id: CompactString,
-    },
-    /// An attached child that is not a document.
-    #[error("attached child {index} of document `{id}`: {error}")]
-    Child {
-        /// The parent.
-        id: CompactString,
-        /// Which, from 0.
-        index: usize,
-        /// What is wrong with it.
-        error: Box<DocumentError>,
-    },
 }
 
 /// What to do with a field that exists.
@@ -262,15 +165,29 @@ impl Document {
         if *untouched {
             return out.extend_from_slice(source);
         }
-        out.push(b'{');
-        for (at, (name, field)) in fields.iter().enumerate() {
-            if at > 0 {
-                out.push(b',');
+        // Fields that lie side by side in the source are copied as one piece, with the comma between them.
+        let mut piece = 0..0;
+        let mut separator = b'{';
+        for (name, field) in fields.iter() {
+            if let &Field::Source { key, end, .. } = field
+                && key != UNKNOWN
+            {
+                let (key, end) = (key as usize, end as usize);
+                if !piece.is_empty() && key == piece.end + 1 {
+                    piece.end = end;
+                    continue;
+                }
+                write_piece(out, &mut separator, &source[piece]);
+                piece = key..end;
+                continue;
             }
+            write_piece(out, &mut separator, &source[std::mem::take(&mut piece)]);
+            out.push(std::mem::replace(&mut separator, b','));
             text::write_string(out, name);
             out.push(b':');
             field.write_json(source, out);
         }
+        write_piece(out, &mut separator, &source[piece]);
         out.push(b'}');
     }
 
@@ -436,7 +353,7 @@ impl Document {
     pub fn copy(&mut self, from: &str, to: &str) -> Result<bool, DocumentError> {
         check_writable(to)?;
         let Some(field) = self.0.fields.get(from).filter(|_| from != CHILDREN).cloned() else { return Ok(false) };
-        self.content_mut().put(to, field);
+        self.content_mut().put(to, field.renamed());
         Ok(true)
     }
 
@@ -570,6 +487,13 @@ impl Eq for Document {}
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.to_json()))
+    }
+}
+
+fn write_piece(out: &mut Vec<u8>, separator: &mut u8, piece: &[u8]) {
+    if !piece.is_empty() {
+        out.push(std::mem::replace(separator, b','));
+        out.extend_from_slice(piece);
     }
 }
 

@@ -3,6 +3,7 @@
 //! One batch is out at a time, so that writes of one id follow each other; the intake goes on reading meanwhile. A
 //! write with an unknown outcome is repeated until its outcome is known: it is never called failed.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use futures_util::future::{Either, select};
 use crate::document::Document;
 use crate::env::Env;
 use crate::event::Event;
-use crate::identity::Envelope;
+use crate::identity::{Envelope, Version};
 use crate::index::{Action, Backend, BackendError, IndexOp, ItemOutcome};
 use crate::intake::Claim;
 use crate::machines::batcher::{BatchLimits, Batcher};
@@ -231,14 +232,31 @@ async fn poll_until<E: Env, M: IndexerMessenger>(
 }
 
 /// The items whose outcome is final, those to be tried again, and whether every outcome of the batch is known.
+///
+/// A throttled item is not tried again when a later one of its id was taken by the index: it would come behind it.
 fn sort_out(items: Vec<Item>, outcomes: Vec<ItemOutcome>) -> (Vec<(Item, ItemOutcome)>, Vec<Item>, bool) {
+    let known = outcomes.len() == items.len();
+    let mut taken: BTreeMap<CompactString, Version> = BTreeMap::new();
+    if outcomes.contains(&ItemOutcome::Throttled) {
+        for (item, outcome) in items.iter().zip(&outcomes) {
+            use ItemOutcome::{Applied, Duplicate, Superseded};
+            if matches!(outcome, Applied | Duplicate | Superseded { .. }) {
+                taken.insert(item.op.id.clone(), item.envelope.version);
+            }
+        }
+    }
     let mut settled = Vec::with_capacity(items.len());
     let mut again = Vec::new();
-    let known = outcomes.len() == items.len();
     let mut outcomes = outcomes.into_iter();
     for item in items {
         match outcomes.next() {
-            Some(ItemOutcome::Throttled) | None => again.push(item),
+            Some(ItemOutcome::Throttled) => match taken.get(&item.op.id) {
+                Some(&current) if current > item.envelope.version => {
+                    settled.push((item, ItemOutcome::Superseded { current }));
+                }
+                _ => again.push(item),
+            },
+            None => again.push(item),
             Some(outcome) => settled.push((item, outcome)),
         }
     }

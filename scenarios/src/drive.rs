@@ -1,8 +1,8 @@
 //! Runs a plan: the real pipeline on the nodes of a simulated world, the plan's faults beside it, the checkers after.
 //!
-//! A run has two phases. While documents flow the [`faults`] strike; when the publisher has declared its run complete,
-//! or when nothing is left to strike, the world heals: what is down comes back, and everything must come to its end
-//! within a bound. A [`Variant`] puts other implementations behind the ports, which is how flawed pipelines are made.
+//! A run has two phases. While documents flow the [`faults`] strike; when nothing is left to strike, or when the
+//! publisher has declared its run complete, the world heals: what is down comes back, and everything must come to its
+//! end within a bound. A [`Variant`] puts other implementations behind the ports, which is how flawed pipelines are made.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -36,6 +36,8 @@ pub const PIPELINE: &str = "p";
 const HEALED_LIMIT: Duration = Duration::from_secs(1_200);
 /// Longest virtual time from completion until nothing lags.
 const QUIET_LIMIT: Duration = Duration::from_secs(600);
+/// How often the end is looked for once everything has struck.
+const IDLE_TICK: Duration = Duration::from_millis(50);
 /// Time in which requests of dead processes still arrive.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
 
@@ -150,20 +152,18 @@ async fn drive<V: Variant>(
     cast.start();
     let main_node = cast.main_node();
     let mut faults = faults::Injector::new(plan, world, progress.clone());
-    let mut healed_at = None;
     let mut driven = Driven::default();
-    while !world.has_exited(main_node) {
-        let over = faults.tick(world, &cast).await;
-        let now = world.now();
-        let healed = *healed_at.get_or_insert(now);
-        if !over {
-            healed_at = None;
-        } else if now.since(healed) > HEALED_LIMIT {
+    while !world.has_exited(main_node) && !faults.is_over(world.now()) {
+        faults.tick(world, &cast).await;
+    }
+    faults.heal(world);
+    let healed_at = world.now();
+    while !world.has_exited(main_node) && driven.stuck.is_none() {
+        world.sleep(IDLE_TICK).await;
+        if world.now().since(healed_at) > HEALED_LIMIT {
             driven.stuck = Some(describe_stuck(world, progress));
-            break;
         }
     }
-    faults.heal(world, &cast);
     if plan.topology.mode == Mode::Distributed && driven.stuck.is_none() {
         let groups = cast.groups();
         let lag = |world: &World| {

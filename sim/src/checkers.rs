@@ -182,4 +182,4 @@ struct History<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

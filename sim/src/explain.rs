@@ -283,3 +283,7 @@ fn summary_text(summary: &RunSummary) -> String {
     }
     text
 }
+
+#[cfg(test)]
+#[path = "explain/tests.rs"]
+mod tests;

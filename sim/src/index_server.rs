@@ -15,23 +15,30 @@ use crate::history::{self, IndexWrite, Recorder, What, WriteKind};
 use crate::network::Host;
 use crate::trace::Trace;
 
-/// What goes wrong with one bulk request.
+/// What goes wrong with one bulk request; nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum IndexFault {
-    /// Nothing.
+pub struct IndexFault {
+    /// The items at these places are refused for good, whenever the request is applied.
+    pub refused: Vec<usize>,
+    /// The items at these places are throttled, unless they are refused.
+    pub throttled: Vec<usize>,
+    /// What happens to the request as a whole.
+    pub request: RequestFault,
+}
+
+/// What happens to a bulk request as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestFault {
+    /// It is applied and answered.
     #[default]
     None,
-    /// The items at these places are refused for good.
-    Reject(Vec<usize>),
-    /// The items at these places are throttled.
-    Throttle(Vec<usize>),
-    /// The whole request is refused, nothing applied.
+    /// It is refused, nothing applied.
     Unavailable,
     /// Nothing is applied, and no answer comes.
     SilentBeforeApplying,
-    /// All is applied, and no answer comes.
+    /// It is applied, and no answer comes.
     SilentAfterApplying,
-    /// Applied so much later than it arrived; the sender may have given up by then.
+    /// It is applied so much later than it arrived; the sender may have given up by then.
     Delay(Duration),
 }
 
@@ -90,8 +97,8 @@ impl IndexServer {
     }
 
     fn submit(&mut self, arrival: Instant, sender: Arc<str>, ops: Vec<IndexOp>) -> (u64, Instant) {
-        let fault = self.hook.as_mut().map_or(IndexFault::None, |hook| hook(&sender, &ops));
-        let at = if let IndexFault::Delay(late) = fault { arrival + late } else { arrival };
+        let fault = self.hook.as_mut().map_or_else(IndexFault::default, |hook| hook(&sender, &ops));
+        let at = if let RequestFault::Delay(late) = fault.request { arrival + late } else { arrival };
         let id = self.next;
         self.next += 1;
         self.answers.insert(id, Answer::Awaited);
@@ -103,10 +110,10 @@ impl IndexServer {
     pub(crate) fn advance(&mut self, now: Instant, trace: &mut Trace, recorder: &Recorder) {
         while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), bulk) = entry.remove_entry();
-            let answer = match &bulk.fault {
-                IndexFault::Unavailable => Some(Err(BackendError::Unavailable("503".into()))),
-                IndexFault::SilentBeforeApplying => None,
-                IndexFault::SilentAfterApplying => {
+            let answer = match bulk.fault.request {
+                RequestFault::Unavailable => Some(Err(BackendError::Unavailable("503".into()))),
+                RequestFault::SilentBeforeApplying => None,
+                RequestFault::SilentAfterApplying => {
                     self.apply(at, &bulk, trace, recorder);
                     None
                 }
@@ -122,12 +129,12 @@ impl IndexServer {
         let node: Arc<str> = "index".into();
         let mut outcomes = Vec::with_capacity(bulk.ops.len());
         for (place, op) in bulk.ops.iter().enumerate() {
-            let outcome = match &bulk.fault {
-                IndexFault::Reject(places) if places.contains(&place) => {
-                    ItemOutcome::Rejected { reason: "mapper_parsing_exception".into() }
-                }
-                IndexFault::Throttle(places) if places.contains(&place) => ItemOutcome::Throttled,
-                _ => self.write(at, &bulk.sender, op, &node, recorder),
+            let outcome = if bulk.fault.refused.contains(&place) {
+                ItemOutcome::Rejected { reason: "mapper_parsing_exception".into() }
+            } else if bulk.fault.throttled.contains(&place) {
+                ItemOutcome::Throttled
+            } else {
+                self.write(at, &bulk.sender, op, &node, recorder)
             };
             let body = if let Action::Upsert(body) = &op.action { history::body_hash(body) } else { 0 };
             trace.push(at, &node, body, format_args!("{} {} {:?} {outcome:?}", bulk.sender, op.id, op.version));

@@ -24,6 +24,6 @@ pub mod rng;
 
 pub use client::{SimAdmin, SimAssigned, SimGroup, SimPoller, SimProducer, SimTransport};
 pub use env::SimEnv;
-pub use index_server::{IndexFault, SimIndex};
+pub use index_server::{IndexFault, RequestFault, SimIndex};
 pub use trace::{TraceLine, TraceMode};
 pub use world::{Node, RunFailure, RunOutcome, World, WorldConfig, run};

@@ -365,3 +365,7 @@ impl<B: Backend> Backend for RecordedBackend<B> {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "recorded/tests.rs"]
+mod tests;

@@ -7,24 +7,39 @@ use bytes::Bytes;
 use super::text;
 use super::value::{VALUE_LEVELS_MAX, Value, ValueError};
 
+/// No place in a source.
+pub(crate) const UNKNOWN: u32 = u32::MAX;
+
 /// How a document holds a field.
 #[derive(Clone)]
 pub(crate) enum Field {
-    /// Checked JSON text: this range of the document's source.
-    Source { start: u32, end: u32 },
+    /// Checked JSON text: the range of the document's source from `start` to `end`. `key` is where its name's quote
+    /// opens, as long as the name is written there as the document has it; [`UNKNOWN`] otherwise.
+    Source { key: u32, start: u32, end: u32 },
     /// Checked JSON text of another document's source.
-    Text(Bytes),
+    Text(Box<Bytes>),
     /// Set by somebody; at most [`VALUE_LEVELS_MAX`] deep.
     Value(Value),
     /// Attached children, each the JSON of one.
     Documents(Vec<Bytes>),
 }
 
+// A small document's fields fit what an allocator hands out quickly.
+const _: () = assert!(size_of::<Field>() <= 32);
+
 impl Field {
+    /// The same content under another name.
+    pub(crate) fn renamed(self) -> Field {
+        match self {
+            Field::Source { start, end, .. } => Field::Source { key: UNKNOWN, start, end },
+            other => other,
+        }
+    }
+
     /// As JSON text that no longer needs `source`, sharing its memory.
     pub(crate) fn detached(&self, source: &Bytes) -> Field {
         match self {
-            &Field::Source { start, end } => Field::Text(source.slice(start as usize..end as usize)),
+            &Field::Source { start, end, .. } => Field::Text(Box::new(source.slice(start as usize..end as usize))),
             other => other.clone(),
         }
     }
@@ -32,7 +47,7 @@ impl Field {
     pub(crate) fn view<'a>(&'a self, source: &'a Bytes) -> Option<FieldRef<'a>> {
         let text = |bytes| std::str::from_utf8(bytes).expect("a document's source was checked when it was read");
         match self {
-            &Field::Source { start, end } => Some(FieldRef::Json(text(&source[start as usize..end as usize]))),
+            &Field::Source { start, end, .. } => Some(FieldRef::Json(text(&source[start as usize..end as usize]))),
             Field::Text(bytes) => Some(FieldRef::Json(text(bytes))),
             Field::Value(value) => Some(FieldRef::Value(value)),
             Field::Documents(_) => None,
@@ -55,7 +70,7 @@ impl Field {
 
     pub(crate) fn write_json(&self, source: &Bytes, out: &mut Vec<u8>) {
         match self {
-            &Field::Source { start, end } => out.extend_from_slice(&source[start as usize..end as usize]),
+            &Field::Source { start, end, .. } => out.extend_from_slice(&source[start as usize..end as usize]),
             Field::Text(bytes) => out.extend_from_slice(bytes),
             Field::Value(value) => value.write_json(out),
             Field::Documents(children) => {

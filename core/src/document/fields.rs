@@ -102,7 +102,9 @@ impl Fields {
             self.index.insert(to.clone(), at);
         }
         self.entries[at].tag = tag(&to);
-        self.entries[at].name = to;
+        let entry = &mut self.entries[at];
+        entry.name = to;
+        entry.field = std::mem::replace(&mut entry.field, Field::Documents(Vec::new())).renamed();
     }
 
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {

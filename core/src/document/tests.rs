@@ -42,7 +42,7 @@ fn untouched_fields_stay_byte_for_byte() {
     let mut document = parse(source);
     assert_eq!(json(&document), source, "an untouched document is passed through");
     document.set("new", "x\ny").unwrap();
-    let expected = r#"{"id":"a","n":1.50e+2,"big":123456789012345678901234567890,"s":"\u0041\/","o":{ "b" : [ 1, 2 ] },"new":"x\ny"}"#;
+    let expected = r#"{"id" : "a","n":1.50e+2,"big": 123456789012345678901234567890,"s":"\u0041\/","o": { "b" : [ 1, 2 ] },"new":"x\ny"}"#;
     assert_eq!(json(&document), expected);
     document.set_nested("o", &["b", "1"], 7).unwrap();
     document.set_nested("o", &["c", "d"], "e").unwrap();
@@ -188,9 +188,9 @@ fn marks_are_a_matter_of_presence() {
 #[test]
 fn an_object_without_an_id_is_given_one() {
     let document = Document::parse_with_id(Bytes::from_static(b"{\"x\": 1}"), "n").unwrap();
-    assert_eq!(json(&document), r#"{"id":"n","x":1}"#);
+    assert_eq!(json(&document), r#"{"id":"n","x": 1}"#);
     let document = Document::parse_with_id(Bytes::from_static(b"{\"x\": 1,\"id\":5}"), "n").unwrap();
-    assert_eq!(json(&document), r#"{"x":1,"id":"n"}"#);
+    assert_eq!(json(&document), r#"{"x": 1,"id":"n"}"#);
 }
 
 /// 2 MiB of stack is what a test thread has: recursion over 100,000 levels would end the process.
@@ -280,6 +280,63 @@ proptest! {
         let ours: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let theirs: serde_json::Value = serde_json::from_slice(&edited.to_json()).unwrap_or_default();
         prop_assert_eq!(ours, theirs);
+    }
+
+    /// However fields are spaced, escaped, repeated and edited, what is written is what a plain list of pairs holds.
+    #[test]
+    fn what_is_written_is_what_was_read_and_edited(
+        source in prop::collection::vec((0..8u8, 0..99u8, any::<(bool, bool, bool)>()), 0..12),
+        edits in prop::collection::vec((0..5u8, 0..8u8, 0..8u8), 0..6),
+    ) {
+        let mut text = r#"{"id":"a""#.to_owned();
+        let mut model = vec![("id".to_owned(), "\"a\"".to_owned())];
+        let put = |model: &mut Vec<(String, String)>, name: &str, value: String| {
+            match model.iter_mut().find(|(other, _)| other == name) {
+                Some(found) => found.1 = value,
+                None => model.push((name.to_owned(), value)),
+            }
+        };
+        for (name, value, (escaped, before, after)) in source {
+            let space = |yes| if yes { " " } else { "" };
+            let written = if escaped { format!("\\u0066{name}") } else { format!("f{name}") };
+            text.push_str(&format!(r#"{},{}"{written}":{value}"#, space(after), space(before)));
+            put(&mut model, &format!("f{name}"), value.to_string());
+        }
+        text.push('}');
+        let mut document = parse(&text);
+        for (edit, from, to) in edits {
+            let (from, to) = (format!("f{from}"), format!("f{to}"));
+            let found = model.iter().find(|(name, _)| *name == from).map(|(_, value)| value.clone());
+            match edit {
+                0 => document.set(&from, 100).map(|()| put(&mut model, &from, "100".into())).unwrap(),
+                1 => {
+                    document.remove(&from).unwrap();
+                    model.retain(|(name, _)| *name != from);
+                }
+                2 => {
+                    document.rename(&from, &to).unwrap();
+                    if found.is_some() && from != to {
+                        model.retain(|(name, _)| *name != to);
+                        model.iter_mut().filter(|(name, _)| *name == from).for_each(|(name, _)| *name = to.clone());
+                    }
+                }
+                _ => {
+                    let other = document.clone();
+                    prop_assert_eq!(document.copy(&from, &to).unwrap(), found.is_some());
+                    if edit == 3 {
+                        document.copy_from(&other, &from, &to).unwrap();
+                    }
+                    found.into_iter().for_each(|value| put(&mut model, &to, value));
+                }
+            }
+        }
+        for written in [json(&document), rewritten(&document)] {
+            let read = Value::parse(&written).unwrap();
+            let Value::Object(read) = read else { panic!("an object was written") };
+            let read: Vec<_> = read.iter().map(|(name, value)| (name.to_string(), value.to_json())).collect();
+            prop_assert_eq!(&read, &model, "{}", written);
+            prop_assert_eq!(written.matches("\":").count(), model.len());
+        }
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::fmt;
 
 use bytes::Bytes;
 use compact_str::CompactString;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::DocumentError;
-use super::field::{Field, FieldRef};
+use super::field::{Field, FieldRef, UNKNOWN};
 use super::fields::Fields;
 
 /// The fields of the object that `source` is, and whether writing them again would only repeat it.
@@ -55,13 +55,51 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
         let mut fields = Fields::with_capacity(16);
         let mut exact = true;
-        while let Some(name) = map.next_key::<CompactString>()? {
+        while let Some(Name { name, key }) = map.next_key_seed(NameVisitor { base: self.base })? {
             let raw = map.next_value::<&RawValue>()?.get();
             let start = raw.as_ptr() as usize - self.base;
-            let range = |at: usize| u32::try_from(at).expect("the length of the source was checked");
-            let field = Field::Source { start: range(start), end: range(start + raw.len()) };
+            let field = Field::Source { key, start: place(start), end: place(start + raw.len()) };
             exact &= !fields.set(name, field);
         }
         Ok((fields, exact))
     }
+}
+
+/// A name, and where its quote opens in the source if it is written there without escapes.
+struct Name {
+    name: CompactString,
+    key: u32,
+}
+
+struct NameVisitor {
+    base: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for NameVisitor {
+    type Value = Name;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Name, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NameVisitor {
+    type Value = Name;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_borrowed_str<E: serde::de::Error>(self, name: &'de str) -> Result<Name, E> {
+        let key = place(name.as_ptr() as usize - self.base - 1);
+        Ok(Name { name: CompactString::new(name), key })
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Name, E> {
+        Ok(Name { name: CompactString::new(name), key: UNKNOWN })
+    }
+}
+
+fn place(at: usize) -> u32 {
+    u32::try_from(at).expect("the length of the source was checked")
 }

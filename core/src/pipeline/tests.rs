@@ -21,6 +21,7 @@ fn run(pipeline: &mut Pipeline, input: &str) -> Vec<String> {
     let mut parents = 0;
     while let Some(output) = pipeline.next().now_or_never().expect("nothing waits for ever") {
         assert_eq!(parents, 0, "the parent is the last");
+        assert!(lines.len() < 1_000, "there is no end to it");
         parents += u32::from(output.is_parent);
         lines.push(match output.result {
             Ok(document) => {
@@ -388,4 +389,14 @@ mod lazily {
             }
         }
     }
+}
+
+#[test]
+fn what_is_left_of_a_document_is_abandoned_when_the_next_starts() {
+    let mut pipeline = pipeline(vec![EmitChildren::count("emit", 2), EmitChildren::count("again", 2)]);
+    pipeline.start(Document::new("old").expect("an id"));
+    assert!(pipeline.next().now_or_never().flatten().is_some());
+    let ids = ["d-0-0", "d-0-1", "d-0", "d-1-0", "d-1-1", "d-1", "d-0", "d-1", "d"];
+    let expected = ids.map(|id| format!(r#"{{"id":"{id}"}}"#));
+    assert_eq!(run(&mut pipeline, r#"{"id":"d"}"#), expected);
 }

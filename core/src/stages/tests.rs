@@ -36,9 +36,9 @@ fn fields_are_renamed_and_copied() {
     check(input, rename(UpdateMode::Skip), r#""x":1.0,"c":4"#);
     check(input, RenameFields::spec("s", &[("a", "a")], UpdateMode::Append), r#""a": 1.0,"b":[2, 3],"c":4"#);
     let copy = |mode| CopyFields::spec("s", &[("a", "x"), ("b", "c"), ("n", "m")], mode);
-    check(input, copy(UpdateMode::Overwrite), r#""a":1.0,"b":[2, 3],"c":[2, 3],"x":1.0"#);
-    check(input, copy(UpdateMode::Append), r#""a":1.0,"b":[2, 3],"c":[4,2,3],"x":1.0"#);
-    check(input, copy(UpdateMode::Skip), r#""a":1.0,"b":[2, 3],"c":4,"x":1.0"#);
+    check(input, copy(UpdateMode::Overwrite), r#""a": 1.0,"b":[2, 3],"c":[2, 3],"x":1.0"#);
+    check(input, copy(UpdateMode::Append), r#""a": 1.0,"b":[2, 3],"c":[4,2,3],"x":1.0"#);
+    check(input, copy(UpdateMode::Skip), r#""a": 1.0,"b":[2, 3],"c":4,"x":1.0"#);
 }
 
 #[test]

@@ -8,10 +8,10 @@ use seriatim_core::env::Instant;
 use seriatim_core::index::{Action as WriteAction, IndexOp};
 use seriatim_core::messenger::kafka::Topics;
 use seriatim_sim::history::{Recorder, What};
-use seriatim_sim::{IndexFault, World};
+use seriatim_sim::{IndexFault, RequestFault, World};
 
 use super::nodes::{self, Cast};
-use super::{PIPELINE, SharedProgress, Variant, lock};
+use super::{IDLE_TICK, PIPELINE, SharedProgress, Variant, lock};
 use crate::draws::{Draws, Stream};
 use crate::fault::{Action, Event, Fault, FaultKind, Node, Role, Trigger, Trouble};
 use crate::plan::{Mode, Plan};
@@ -20,8 +20,8 @@ use crate::workload::marks;
 
 /// How often triggers are looked at.
 const TICK: Duration = Duration::from_millis(2);
-/// How often the end is looked for once everything has struck.
-const IDLE_TICK: Duration = Duration::from_millis(50);
+/// How long a fault may wait for its trigger after the last one struck.
+const TRIGGER_LIMIT: Duration = Duration::from_secs(60);
 /// Longest time that a graceful stop may take before the process is killed, as an operator would.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
@@ -36,6 +36,7 @@ enum Later {
 
 pub(super) struct Injector {
     waiting: Vec<Fault>,
+    last_strike: Instant,
     later: Vec<(Instant, Later)>,
     strikes: Arc<Mutex<BTreeMap<FaultKind, Strikes>>>,
     index: Arc<Mutex<IndexTrouble>>,
@@ -60,6 +61,7 @@ impl Injector {
             .then(|| nodes::groups(&Topics::of(PIPELINE)).map(|(group, _)| group));
         let injector = Injector {
             waiting: plan.faults.clone(),
+            last_strike: Instant::default(),
             later: Vec::new(),
             strikes,
             index,
@@ -74,27 +76,38 @@ impl Injector {
         injector
     }
 
-    /// Strikes what is due, then lets a little time pass. Whether nothing is left to strike.
-    pub(super) async fn tick<V: Variant>(&mut self, world: &World, cast: &Cast<V>) -> bool {
+    /// Whether nothing is left to strike, or what is left has waited too long for its trigger.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        let idle = self.waiting.is_empty() && self.later.is_empty() && lock_index(&self.index).windows.is_empty();
+        idle || now.since(self.last_strike) > TRIGGER_LIMIT
+    }
+
+    /// Strikes what is due, then lets a little time pass.
+    pub(super) async fn tick<V: Variant>(&mut self, world: &World, cast: &Cast<V>) {
         let now = world.now();
         self.count_events();
         for fault in std::mem::take(&mut self.waiting) {
             if self.is_due(&fault.trigger, world, now) {
+                self.last_strike = now;
                 self.strike(&fault.action, world, cast, now);
             } else {
                 self.waiting.push(fault);
             }
         }
         for (at, later) in std::mem::take(&mut self.later) {
-            if at <= now { self.happen(later, world) } else { self.later.push((at, later)) }
+            if at <= now {
+                self.last_strike = now;
+                self.happen(later, world);
+            } else {
+                self.later.push((at, later));
+            }
         }
-        let over = self.waiting.is_empty() && self.later.is_empty() && lock_index(&self.index).windows.is_empty();
+        lock_index(&self.index).windows.retain(|window| now < window.until);
         world.sleep(if self.waiting.is_empty() { IDLE_TICK } else { TICK }).await;
-        over
     }
 
     /// No more faults: what is down or frozen comes back.
-    pub(super) fn heal<V: Variant>(&mut self, world: &World, _cast: &Cast<V>) {
+    pub(super) fn heal(&mut self, world: &World) {
         self.waiting.clear();
         lock_index(&self.index).windows.clear();
         for (_, later) in std::mem::take(&mut self.later) {
@@ -222,16 +235,16 @@ impl Injector {
         world.on_index(Some(Box::new(move |_, ops| {
             let refused: Vec<usize> =
                 ops.iter().enumerate().filter(|(_, op)| asks_to_be_refused(op)).map(|(place, _)| place).collect();
-            let (kind, fault) = match lock_index(&index).draw(clock.now(), ops.len()) {
-                Some((kind, fault)) => (kind, fault),
-                None if !refused.is_empty() => (FaultKind::IndexReject, IndexFault::Reject(refused)),
-                None => return IndexFault::None,
-            };
-            *strikes.lock().expect("no code panics while it counts").entry(kind).or_default() +=
-                Strikes { injected: 1, in_flight: 1 };
-            let in_flight = ops.len() as u64;
-            let what = What::FaultInjected { kind: kind.to_string().into(), target: "index".into(), in_flight };
-            recorder.record(&"world".into(), 0, what);
+            let mut fault = IndexFault { refused, ..IndexFault::default() };
+            let trouble = lock_index(&index).draw(clock.now(), ops.len(), &mut fault);
+            let refuses = (!fault.refused.is_empty()).then_some(FaultKind::IndexReject);
+            for kind in trouble.into_iter().chain(refuses) {
+                *strikes.lock().expect("no code panics while it counts").entry(kind).or_default() +=
+                    Strikes { injected: 1, in_flight: 1 };
+                let in_flight = ops.len() as u64;
+                let what = What::FaultInjected { kind: kind.to_string().into(), target: "index".into(), in_flight };
+                recorder.record(&"world".into(), 0, what);
+            }
             fault
         })));
     }
@@ -262,16 +275,23 @@ struct IndexTrouble {
 }
 
 impl IndexTrouble {
-    fn draw(&mut self, now: Instant, items: usize) -> Option<(FaultKind, IndexFault)> {
+    /// Troubles one request, if a window is open and the coin falls so.
+    fn draw(&mut self, now: Instant, items: usize, fault: &mut IndexFault) -> Option<FaultKind> {
         self.windows.retain(|window| now < window.until);
         let IndexTrouble { windows, draws } = self;
         let window = windows.iter().find(|window| draws.chance(window.permille))?;
         Some(match window.trouble {
-            Trouble::TimeoutBefore => (FaultKind::IndexTimeoutBefore, IndexFault::SilentBeforeApplying),
-            Trouble::TimeoutAfter => (FaultKind::IndexTimeoutAfter, IndexFault::SilentAfterApplying),
+            Trouble::TimeoutBefore => {
+                fault.request = RequestFault::SilentBeforeApplying;
+                FaultKind::IndexTimeoutBefore
+            }
+            Trouble::TimeoutAfter => {
+                fault.request = RequestFault::SilentAfterApplying;
+                FaultKind::IndexTimeoutAfter
+            }
             Trouble::Throttle => {
-                let throttled: Vec<usize> = (0..items).filter(|_| draws.chance(500)).collect();
-                (FaultKind::IndexThrottle, IndexFault::Throttle(throttled))
+                fault.throttled = (0..items).filter(|_| draws.chance(500)).collect();
+                FaultKind::IndexThrottle
             }
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use seriatim_core::identity::{Epoch, RunId, Ticket, TopicPartition};
+use seriatim_core::identity::{Epoch, RunId, Ticket, TopicPartition, Version};
 
 use super::facts::{AppliedCommit, At, Attempt, Consumer, GroupAssignment, Known, Output, Publish, Role, Run, Span};
 use crate::history::{Ack, Call, Event, IndexWrite, Lifecycle, LifecycleKind, Produced, What, WriteOutcome};
@@ -111,8 +111,17 @@ impl HistoryIndex {
             What::BulkResolved { call, outcome } => {
                 self.resolved.insert(*call, at);
                 if let (Some(writes), Ack::Ok(outcomes)) = (building.bulks.remove(call), outcome) {
-                    for (write, outcome) in writes.iter().zip(outcomes) {
-                        self.answered(at, write, *outcome);
+                    // From the back: a write that was throttled while a later one of its id was taken is superseded.
+                    let mut taken: BTreeMap<&str, Version> = BTreeMap::new();
+                    for (write, outcome) in writes.iter().zip(outcomes).rev() {
+                        let outcome = match (outcome, taken.get(write.id.as_str())) {
+                            (WriteOutcome::Throttled, Some(version)) => WriteOutcome::Superseded(*version),
+                            (outcome, _) => *outcome,
+                        };
+                        if outcome.is_indexed() {
+                            taken.entry(&write.id).or_insert(write.version.unwrap_or_default());
+                        }
+                        self.answered(at, write, outcome);
                     }
                 }
             }

@@ -70,7 +70,7 @@ impl Orders {
         self.calls.entry(call).or_default().push(None);
     }
 
-    /// Ends a call. An attempt that did not end for good may be made again, and then orders anew.
+    /// Ends a call. An attempt that the index did not take has no effect: others may come before it or after it.
     fn end(&mut self, call: Call, for_good: impl Fn(usize) -> bool) {
         for (number, attempt) in self.calls.remove(&call).unwrap_or_default().into_iter().enumerate() {
             let Some((line, offset, at)) = attempt else { continue };
@@ -167,7 +167,7 @@ impl Walk<'_, '_> {
             }
             What::BulkResolved { call, outcome } => {
                 let outcomes = outcome.ok().map_or(&[][..], Vec::as_slice);
-                self.orders.end(*call, |number| outcomes.get(number).copied().is_some_and(WriteOutcome::is_terminal));
+                self.orders.end(*call, |number| outcomes.get(number).copied().is_some_and(WriteOutcome::is_indexed));
             }
             What::CommitInvoked { call, consumer, commits } => {
                 for (number, commit) in commits.iter().enumerate() {

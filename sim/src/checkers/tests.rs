@@ -17,7 +17,7 @@ mod offsets;
 mod order;
 mod polls;
 mod sink;
-mod whole;
+pub(crate) mod whole;
 
 pub(crate) const RUN: RunId = RunId(0xabcd_ef01 << 96);
 

@@ -44,7 +44,7 @@ fn a_commit_past_a_record_that_is_never_finished_is_found() {
 fn a_commit_before_the_acknowledgement_that_finishes_a_record_is_found() {
     let mut story = worker();
     let call = story.produce("worker-1", 1, 7, "b");
-    let commit = story.commit("worker-1", 1, source(), 1, 2);
+    let commit = story.offset_committed("worker-1", source(), 2);
     let acked = story.produced("worker-1", call, 1);
     story.finds("commit-ahead", &[appended(&story, "p_source", 1), commit, acked]);
 }

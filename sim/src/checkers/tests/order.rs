@@ -158,6 +158,8 @@ fn effects_between_a_revocation_and_its_release_drain() {
 fn effects_that_start_after_a_loss_are_found_and_a_refused_commit_is_none() {
     let (mut story, ..) = given();
     let lost = story.lost("indexer-1", 2, dest(), 1);
+    // The grace passes.
+    story.tell("world", What::Healed);
     let call = story.call();
     let commits = vec![CommittedOffset { partition: dest(), epoch: Epoch(1), offset: 1, metadata: "".into() }];
     story.tell("indexer-1", What::CommitInvoked { call, consumer: 2, commits });

@@ -146,5 +146,5 @@ fn an_index_that_is_not_the_expected_one_is_found() {
     assert_eq!(story.check_with(|options| options.expected = expected("a", 0)), []);
     found(&story.check_with(|options| options.expected = expected("a", 1)), "final-index", &[applied]);
     let both = story.check_with(|options| options.expected = expected("b", 0));
-    assert_eq!(both.iter().map(|one| &one.ids[0][..]).collect::<Vec<_>>(), ["b", "a"]);
+    assert_eq!(both.iter().map(|one| &one.ids[0][..]).collect::<Vec<_>>(), ["a", "b"]);
 }
