@@ -95,9 +95,7 @@ fn plan(core: &Core, state: &mut State) -> Plan {
     }
     let mut more = false;
     for (partition, lane) in &mut state.lanes {
-        let repeats = !lane.retry.is_empty();
-        let nothing_new = lane.queue.is_empty() || lingering || lane.window.len() >= IN_FLIGHT_MAX;
-        if !repeats && nothing_new || repeats && !lane.out.is_empty() {
+        if !lane.may_send(lingering) {
             continue;
         }
         if now < lane.not_before {
@@ -158,6 +156,16 @@ impl Lane {
         };
         self.window.push_back(base_sequence);
         Batch { partition: partition.clone(), base_sequence, records: records.into(), owners, tries: 0 }
+    }
+
+    /// Whether the partition has something that may go: what is repeated goes first, once nothing of it is out, and new
+    /// batches only while the broker would still know every open one.
+    fn may_send(&self, lingering: bool) -> bool {
+        if self.retry.is_empty() {
+            !self.queue.is_empty() && !lingering && self.window.len() < IN_FLIGHT_MAX
+        } else {
+            self.out.is_empty()
+        }
     }
 
     /// Forgets the answered batches that no open one stands before.
@@ -261,5 +269,88 @@ fn verdict(batch: &Batch, lane: &Lane, error: Option<ErrorCode>) -> Verdict {
         Some(code) if error_kind(code) == ErrorKind::Retriable => Verdict::Again,
         // A hole in the sequences cannot be mended by this producer.
         Some(code) => Verdict::Fatal(TransportError::new(ErrorKind::Fatal, code.name(), context())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::producer::{Owner, Pending};
+    use crate::cluster::protocol::Record;
+
+    fn at() -> TopicPartition {
+        TopicPartition::new("t", 0)
+    }
+
+    /// A lane with `sent` batches of one record out and one record in the queue.
+    fn lane(sent: usize) -> Lane {
+        let mut lane = Lane::default();
+        for place in 0..=sent {
+            let record = Record { key: None, value: None, headers: Vec::new(), timestamp_millis: 0 };
+            lane.queue.push_back(Pending { record, bytes: 1, owner: Owner { call: 0, place } });
+            if place < sent {
+                let batch = lane.batch(&at(), 100);
+                lane.out.insert(batch.base_sequence);
+            }
+        }
+        lane
+    }
+
+    fn answered(lane: &mut Lane, sequence: i32) {
+        lane.out.remove(&sequence);
+        lane.slide_window();
+    }
+
+    fn batch(base_sequence: i32, tries: u32) -> Batch {
+        Batch { partition: at(), base_sequence, records: Vec::new().into(), owners: Vec::new(), tries }
+    }
+
+    #[test]
+    fn a_lane_is_full_when_the_broker_would_forget_its_oldest_open_batch() {
+        let mut lane = lane(IN_FLIGHT_MAX);
+        assert!(!lane.may_send(false));
+        // Answers of later batches make no room.
+        answered(&mut lane, 1);
+        answered(&mut lane, 2);
+        assert!(!lane.may_send(false));
+        answered(&mut lane, 0);
+        assert!(lane.may_send(false) && !lane.may_send(true));
+        assert_eq!(lane.window, [3, 4]);
+    }
+
+    #[test]
+    fn what_is_repeated_waits_for_everything_out_and_new_batches_wait_for_it() {
+        let mut lane = lane(2);
+        lane.out.remove(&0);
+        lane.retry.push_back(batch(0, 1));
+        lane.slide_window();
+        assert!(!lane.may_send(false), "batch 1 is out");
+        answered(&mut lane, 1);
+        assert!(lane.may_send(true), "a repeat does not linger");
+        assert_eq!(lane.window, [0, 1]);
+    }
+
+    #[test]
+    fn an_answer_means_what_the_table_says() {
+        let check = |lane: &Lane, batch: &Batch, error, expected: &str| {
+            let given = match verdict(batch, lane, error) {
+                Verdict::Appended => "appended",
+                Verdict::Again => "again",
+                Verdict::Refused(_) => "refused",
+                Verdict::Fatal(_) => "fatal",
+            };
+            assert_eq!(given, expected, "{error:?}");
+        };
+        let (alone, behind) = (lane(0), lane(1));
+        let gap = Some(ErrorCode::OutOfOrderSequenceNumber);
+        let unknown = Some(ErrorCode::UnknownTopicOrPartition);
+        check(&alone, &batch(1, 1), Some(ErrorCode::None), "appended");
+        check(&alone, &batch(1, 1), None, "again");
+        check(&alone, &batch(1, 1), Some(ErrorCode::NotLeaderOrFollower), "again");
+        check(&behind, &batch(1, 1), gap, "again");
+        check(&alone, &batch(1, 1), gap, "fatal");
+        check(&alone, &batch(1, 1), unknown, "again");
+        check(&alone, &batch(1, UNKNOWN_TOPIC_TRIES_MAX), unknown, "refused");
+        check(&alone, &batch(1, 1), Some(ErrorCode::InvalidProducerEpoch), "fatal");
     }
 }
