@@ -185,7 +185,7 @@ fn short_group(what: &What, focus: &Focus<'_>) -> String {
         What::OffsetsCommitted { group, member, partition, offset, .. } => {
             format!("committed {partition}@{offset} in {group} for {member}")
         }
-        What::GroupAssigned { group, member, generation, partitions } => {
+        What::GroupAssigned { group, member, generation, partitions, .. } => {
             let list = items(partitions, |one| focus.on(one), ToString::to_string);
             format!("group {group} generation {generation} gives {member} {list}")
         }

@@ -319,6 +319,10 @@ fn history_of(audit: Audit, members: &BTreeMap<Arc<str>, Arc<str>>) -> Option<Wh
             let sender = members.get(&member).cloned();
             Some(What::OffsetsCommitted { group, member, sender, partition, offset })
         }
+        Audit::Assigned { group, member, generation, partitions } => {
+            let sender = members.get(&member).cloned();
+            Some(What::GroupAssigned { group, member, sender, generation, partitions })
+        }
         Audit::OffsetRemoved { group, partition, .. } => Some(What::OffsetsExpired { group, partition }),
         Audit::LogStartMoved { partition, log_start } => Some(What::LogStartMoved { partition, start: log_start }),
         _ => None,

@@ -89,11 +89,10 @@ impl Host {
         if lost {
             trip.stuck = Some(inner.number_stuck());
         } else {
-            if let Request::OffsetCommit(commit) = &request
-                && !commit.member_id.is_empty()
-                && !inner.members.contains_key(&commit.member_id)
+            if let Request::SyncGroup { member_id, .. } = &request
+                && !inner.members.contains_key(member_id)
             {
-                inner.members.insert(commit.member_id.clone(), self.life.node.clone());
+                inner.members.insert(member_id.clone(), self.life.node.clone());
             }
             trip.id = Some(inner.cluster.submit(arrival, connection.id, to, request));
             // Answers come in order too, as far as none is parked.
