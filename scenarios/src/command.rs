@@ -20,6 +20,7 @@ use crate::report;
 use crate::ripgrep;
 use crate::run::{Exit, Outcome, RunOptions, RunReport, Runner, run_fresh};
 use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find};
+use crate::zoo::hunt::{self, Ranges};
 
 /// Runs the pipeline in a simulated Kafka, from seeds.
 #[derive(Parser, Debug)]
@@ -38,6 +39,8 @@ enum What {
     Explore(Explore),
     /// Runs one seed of a scenario again.
     Replay(Replay),
+    /// Hunts the flawed pipelines with the general scenario, and tells how many seeds it takes to catch them.
+    Zoo(Zoo),
     /// Runs a JSONL file of operations (`id`, `op`, other fields) and compares the final index with them.
     Run(Run),
     /// Packs a history of ripgrep's shape into the compact form that comes with the program.
@@ -59,9 +62,10 @@ struct Explore {
     /// Only this scenario.
     #[arg(long, value_parser = parse_scenario)]
     scenario: Option<&'static Scenario>,
-    /// How many seeds of each scenario. A campaign of 20 or more promises that every kind of fault hit work in flight.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
-    seeds: u64,
+    /// How many seeds of each scenario [default: 200, and 20 of ripgrep's history]. A campaign of 20 or more promises
+    /// that every kind of fault hit work in flight.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
     /// The first seed.
     #[arg(long, default_value = "0", value_parser = parse_seed, allow_negative_numbers = true)]
     from: u64,
@@ -84,6 +88,25 @@ struct Replay {
     /// Prints every event.
     #[arg(long)]
     trace: bool,
+}
+
+#[derive(Args, Debug)]
+struct Zoo {
+    /// Ranges of seeds, each searched from its first seed until the catch.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    ranges: u64,
+    /// Seeds of a range.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first seed of the first range.
+    #[arg(long, default_value = "0", value_parser = parse_seed, allow_negative_numbers = true)]
+    from: u64,
+    /// Runs at a time [default: one a core].
+    #[arg(long)]
+    jobs: Option<NonZeroUsize>,
+    /// One JSON object an animal instead of the table.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -157,6 +180,7 @@ impl Command {
             What::List => Ok(list(terminal)),
             What::Explore(explore) => explore.execute(runner, terminal),
             What::Replay(replay) => replay.execute(runner, terminal),
+            What::Zoo(zoo) => zoo.execute(terminal),
             What::Run(run) => run.execute(runner, terminal),
             What::Pack(pack) => pack.execute(terminal),
         };
@@ -167,26 +191,33 @@ impl Command {
     }
 }
 
+/// Runs at a time: as asked, or one a core.
+fn jobs(asked: Option<NonZeroUsize>) -> NonZeroUsize {
+    asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+}
+
 fn list(terminal: &mut Terminal<'_>) -> Exit {
     let width = SCENARIOS.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
-    for Scenario { name, summary, .. } in SCENARIOS {
-        terminal.say(format_args!("{name:width$}  {summary}"));
+    for scenario in SCENARIOS {
+        let (name, seeds, summary) = (scenario.name, scenario.default_seeds(), scenario.summary);
+        terminal.say(format_args!("{name:width$}  {seeds:>3} seeds  {summary}"));
     }
     Exit::Pass
 }
 
 impl Explore {
     fn execute(self, runner: &dyn Runner, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
-        if self.from.checked_add(self.seeds - 1).is_none() {
-            bail!("{} seeds from {} go beyond {}; take fewer or start lower", self.seeds, self.from, u64::MAX);
-        }
-        let jobs = self.jobs.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+        let jobs = jobs(self.jobs);
         let scenarios: Vec<&'static Scenario> =
             self.scenario.map_or_else(|| SCENARIOS.iter().collect(), |one| vec![one]);
         let mut tallies: Vec<Tally> = Vec::new();
         for scenario in scenarios {
-            let mut progress = Reporter::new(scenario.name, self.seeds, terminal.err, terminal.is_live);
-            let seeds = Seeds { from: self.from, count: self.seeds, jobs };
+            let count = self.seeds.unwrap_or(scenario.default_seeds());
+            if self.from.checked_add(count - 1).is_none() {
+                bail!("{count} seeds from {} go beyond {}; take fewer or start lower", self.from, u64::MAX);
+            }
+            let mut progress = Reporter::new(scenario.name, count, terminal.err, terminal.is_live);
+            let seeds = Seeds { from: self.from, count, jobs };
             let tally = explore(scenario, seeds, runner, &mut progress);
             progress.finish();
             if self.json {
@@ -212,6 +243,32 @@ impl Explore {
         let is_failed = tallies.iter().any(|tally| tally.exit() == Exit::Failed);
         let worst = tallies.iter().map(Tally::exit).max().unwrap_or(Exit::Pass);
         Ok(if is_failed { Exit::Failed } else { worst })
+    }
+}
+
+impl Zoo {
+    fn execute(self, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
+        if self.ranges.checked_mul(self.seeds).and_then(|seeds| self.from.checked_add(seeds)).is_none() {
+            bail!("{} ranges of {} seeds go beyond {}; take fewer", self.ranges, self.seeds, u64::MAX);
+        }
+        let (general, jobs) = (find(hunt::GENERAL)?, jobs(self.jobs));
+        let ranges = Ranges { from: self.from, count: self.ranges, seeds: self.seeds };
+        let mut bags = Vec::new();
+        for animal in hunt::ANIMALS {
+            let bag = hunt::hunt(general, animal.properties, ranges, jobs, &*animal.runner());
+            if self.json {
+                terminal.say(report::bag_as_json(animal, &bag));
+            }
+            bags.push((animal, bag));
+        }
+        let barks = hunt::barks(general, ranges, jobs);
+        if self.json {
+            terminal.say(serde_json::json!({ "animal": "correct", "barks": barks }));
+        } else {
+            terminal.say(report::bags(&bags, &barks, ranges));
+        }
+        let escaped = bags.iter().any(|(_, bag)| bag.contains(&None));
+        Ok(if escaped || !barks.is_empty() { Exit::Failed } else { Exit::Pass })
     }
 }
 

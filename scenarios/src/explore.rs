@@ -43,6 +43,23 @@ pub struct Failure {
     pub report: RunReport,
 }
 
+/// What one seed hashed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SeedHash {
+    /// The seed.
+    pub seed: u64,
+    /// Hash over every request, response, commit and index write.
+    pub trace: u64,
+    /// Hash over the history that the checkers read.
+    pub history: u64,
+}
+
+impl std::fmt::Display for SeedHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:016x} {:016x}", self.seed, self.trace, self.history)
+    }
+}
+
 /// What a campaign adds up to.
 #[derive(Clone, Debug)]
 pub struct Tally {
@@ -64,8 +81,8 @@ pub struct Tally {
     pub slowest: Option<(u64, Duration)>,
     /// Real time of the campaign.
     pub wall: Duration,
-    /// Hash over the trace hashes in seed order.
-    pub trace_hash: u64,
+    /// What each seed hashed to, in seed order: equal for equal campaigns of any process and any number of jobs.
+    pub hashes: Vec<SeedHash>,
     /// Seeds on which a property or the harness failed, at most [`FAILURES_MAX`].
     pub failures: Vec<Failure>,
     /// Kinds of the scenario that never hit work in flight.
@@ -84,7 +101,7 @@ impl Tally {
             duplicates: 0,
             slowest: None,
             wall: Duration::ZERO,
-            trace_hash: 0,
+            hashes: Vec::new(),
             failures: Vec::new(),
             missed: Vec::new(),
         }
@@ -102,7 +119,7 @@ impl Tally {
         if self.slowest.is_none_or(|(_, wall)| report.wall > wall) {
             self.slowest = Some((plan.seed, report.wall));
         }
-        self.trace_hash = (self.trace_hash.rotate_left(5) ^ report.trace_hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.hashes.push(SeedHash { seed: plan.seed, trace: report.trace_hash, history: report.history_hash });
         if report.outcome != Outcome::Pass {
             self.failures.push(Failure { plan, report });
         }
@@ -193,7 +210,7 @@ mod tests {
         report.trace_hash = plan.seed.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ u64::from(busy == 1);
         report.records = 10;
         for kind in find(&plan.scenario).expect("drawn from it").kinds() {
-            let strikes = Strikes { injected: 2, in_flight: u64::from(kind != FaultKind::Join) };
+            let strikes = Strikes { injected: 2, in_flight: u64::from(kind != FaultKind::Join), least: 0 };
             report.faults.insert(kind, strikes);
         }
         if [30, 31, 40, 41].contains(&plan.seed) {
@@ -207,9 +224,9 @@ mod tests {
         Seeds { from, count, jobs: NonZeroUsize::new(jobs).expect("above zero") }
     }
 
-    fn telling(tally: &Tally) -> (u64, u64, u64, Vec<u64>) {
+    fn telling(tally: &Tally) -> (u64, u64, Vec<SeedHash>, Vec<u64>) {
         let failing = tally.failures.iter().map(|failure| failure.plan.seed).collect();
-        (tally.seeds, tally.records, tally.trace_hash, failing)
+        (tally.seeds, tally.records, tally.hashes.clone(), failing)
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What people read: failure blocks, the closing table, and the same as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use serde_json::json;
 use crate::explore::{Failure, Tally};
 use crate::plan::{Mode, Plan, Workload};
 use crate::run::{Outcome, RunReport};
+use crate::zoo::hunt::{self, Animal, Bag, Catch, Ranges};
 
 /// `1234567` as `1,234,567`.
 pub fn grouped(number: u64) -> String {
@@ -154,7 +156,7 @@ fn seeds_per_second(tally: &Tally) -> f64 {
     tally.seeds as f64 / tally.wall.as_secs_f64().max(1e-9)
 }
 
-/// The closing table. Faults are told as injected, and of these with work in flight.
+/// The closing table. Faults are told as injected, of these with work in flight, and the least records in flight at one.
 pub fn table(tallies: &[Tally]) -> String {
     let mut table = Table::new();
     table.load_style(presets::ASCII_NO_BORDERS);
@@ -163,7 +165,7 @@ pub fn table(tallies: &[Tally]) -> String {
         "seeds",
         "virtual",
         "records",
-        "faults (in flight)",
+        "faults (in flight; least)",
         "rebalances",
         "duplicates",
         "slowest seed",
@@ -172,7 +174,8 @@ pub fn table(tallies: &[Tally]) -> String {
     ]);
     for tally in tallies {
         let strikes = |(kind, strikes): (&crate::fault::FaultKind, &crate::run::Strikes)| {
-            format!("{kind} {} ({})", grouped(strikes.injected), grouped(strikes.in_flight))
+            let (injected, in_flight) = (grouped(strikes.injected), grouped(strikes.in_flight));
+            format!("{kind} {injected} ({in_flight}; {})", grouped(strikes.least))
         };
         let faults: Vec<String> = tally.faults.iter().map(strikes).collect();
         let slowest = tally.slowest.map(|(seed, wall)| format!("{seed} ({})", short(wall)));
@@ -190,6 +193,60 @@ pub fn table(tallies: &[Tally]) -> String {
         ]);
     }
     table.trim_fmt()
+}
+
+fn counted_properties(bag: &Bag) -> BTreeMap<&str, u64> {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for property in bag.iter().flatten().flat_map(|caught| &caught.properties) {
+        *counts.entry(property).or_default() += 1;
+    }
+    counts
+}
+
+/// The table of a hunt: in how many ranges each animal was caught, by which property, after how many seeds.
+pub fn bags(bags: &[(&Animal, Bag)], barks: &BTreeMap<u64, Vec<String>>, ranges: Ranges) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_NO_BORDERS);
+    table.set_header(["animal", "mistake", "caught", "by (ranges)", "median seeds", "worst"]);
+    for (animal, bag) in bags {
+        let by = counted_properties(bag).into_iter().map(|(property, count)| format!("{property} ({count})"));
+        let (median, worst) = hunt::median_and_worst(bag).unwrap_or_default();
+        let caught = bag.iter().flatten().count();
+        table.add_row([
+            animal.name.to_owned(),
+            animal.mistake.to_owned(),
+            format!("{caught} of {}", ranges.count),
+            by.collect::<Vec<_>>().join("\n"),
+            grouped(median),
+            grouped(worst),
+        ]);
+    }
+    let seeds = grouped(ranges.count * ranges.seeds);
+    let mut out = table.trim_fmt();
+    match barks.first_key_value() {
+        None => write!(out, "\nThe correct pipeline passes all {seeds} seeds."),
+        Some((seed, properties)) => write!(
+            out,
+            "\nThe correct pipeline fails {} of {seeds} seeds; the first is {seed}: {}",
+            barks.len(),
+            properties.join(", ")
+        ),
+    }
+    .expect("a String takes everything");
+    out
+}
+
+/// A hunt for one animal as one JSON object.
+pub fn bag_as_json(animal: &Animal, bag: &Bag) -> serde_json::Value {
+    let caught = |caught: &Catch| json!({ "seed": caught.seed, "searched": caught.searched, "by": caught.properties });
+    let (median, worst) = hunt::median_and_worst(bag).unzip();
+    json!({
+        "animal": animal.name,
+        "properties": animal.properties,
+        "median": median,
+        "worst": worst,
+        "ranges": bag.iter().map(|one| one.as_ref().map(caught)).collect::<Vec<_>>(),
+    })
 }
 
 /// A campaign as one JSON object.
@@ -217,7 +274,7 @@ pub fn as_json(tally: &Tally) -> serde_json::Value {
         "slowest_seed": tally.slowest.map(|(seed, _)| seed),
         "wall_ms": tally.wall.as_millis() as u64,
         "seeds_per_second": seeds_per_second(tally),
-        "trace_hash": format!("{:016x}", tally.trace_hash),
+        "hashes": tally.hashes.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "missed": tally.missed,
         "failures": tally.failures.iter().map(failure).collect::<Vec<_>>(),
     })

@@ -62,10 +62,25 @@ pub struct Strikes {
     pub injected: u64,
     /// Of these, with work in flight.
     pub in_flight: u64,
+    /// The least work that was in flight at one of them, records. A window of the index counts what was in flight when
+    /// it opened; a refusal, the operations of its request.
+    pub least: u64,
+}
+
+impl Strikes {
+    /// One strike with so many records in flight.
+    pub fn one(in_flight: u64) -> Self {
+        Strikes { injected: 1, in_flight: u64::from(in_flight > 0), least: in_flight }
+    }
 }
 
 impl std::ops::AddAssign for Strikes {
     fn add_assign(&mut self, other: Strikes) {
+        self.least = match (self.injected, other.injected) {
+            (0, _) => other.least,
+            (_, 0) => self.least,
+            _ => self.least.min(other.least),
+        };
         self.injected += other.injected;
         self.in_flight += other.in_flight;
     }
@@ -78,6 +93,8 @@ pub struct RunReport {
     pub outcome: Outcome,
     /// Rolling hash over every request, response, commit and index write.
     pub trace_hash: u64,
+    /// Hash over the history that the checkers read.
+    pub history_hash: u64,
     /// Time that passed in the simulated world.
     pub virtual_time: Duration,
     /// Records published.
@@ -104,6 +121,7 @@ impl RunReport {
         RunReport {
             outcome,
             trace_hash: 0,
+            history_hash: 0,
             virtual_time: Duration::ZERO,
             records: 0,
             faults: BTreeMap::new(),

@@ -75,6 +75,14 @@ impl Scenario {
         }
         kinds
     }
+
+    /// Seeds of a campaign that is not told how many: fewer of ripgrep's history, whose runs are ten times as long.
+    pub const fn default_seeds(&self) -> u64 {
+        match self.source {
+            Source::Generated => 200,
+            Source::Ripgrep => PROMISE_SEEDS,
+        }
+    }
 }
 
 /// Seeds from which on a campaign promises that every kind of its scenario hit work in flight. Swarm draws leave kinds
@@ -119,12 +127,34 @@ pub const SCENARIOS: &[Scenario] = &[
         "Planned rebalances without versions: the drain alone keeps strict order."),
     scenario!("distributed-undrained", Distributed, Generated, Rebalances, versions: true, drain: false,
         "Rebalances that wait for nothing: the versions alone keep the index right."),
-    scenario!("ripgrep-local", Local, Ripgrep, All, versions: true, drain: true,
-        "The history of ripgrep's files in one process, with every fault; the index must end as its tree."),
-    scenario!("ripgrep-distributed", Distributed, Ripgrep, All, versions: true, drain: true,
-        "The history of ripgrep's files over Kafka, with every fault; the index must end as its tree."),
-    scenario!("ripgrep-unversioned", Distributed, Ripgrep, All, versions: false, drain: true,
-        "The history of ripgrep's files without versions on index writes, with crashes and rebalances."),
+    scenario!("ripgrep-local-calm", Local, Ripgrep, None, versions: true, drain: true,
+        "The history of ripgrep's files in one process; the index must end as its tree."),
+    scenario!("ripgrep-local-crashes", Local, Ripgrep, Crashes, versions: true, drain: true,
+        "The same, killed in the middle and run again."),
+    scenario!("ripgrep-local-all", Local, Ripgrep, All, versions: true, drain: true,
+        "The same, with every fault that local mode has."),
+    scenario!("ripgrep-local-unversioned-calm", Local, Ripgrep, None, versions: false, drain: true,
+        "The history of ripgrep's files in one process without versions; the index must end as its tree."),
+    scenario!("ripgrep-local-unversioned-crashes", Local, Ripgrep, Crashes, versions: false, drain: true,
+        "The same without versions, killed in the middle and run again."),
+    scenario!("ripgrep-local-unversioned-all", Local, Ripgrep, All, versions: false, drain: true,
+        "The same without versions, with every fault that needs no versions."),
+    scenario!("ripgrep-distributed-calm", Distributed, Ripgrep, None, versions: true, drain: true,
+        "The history of ripgrep's files over Kafka; the index must end as its tree."),
+    scenario!("ripgrep-distributed-crashes", Distributed, Ripgrep, Crashes, versions: true, drain: true,
+        "The same, with workers and indexers killed."),
+    scenario!("ripgrep-distributed-rebalances", Distributed, Ripgrep, Rebalances, versions: true, drain: true,
+        "The same, with workers and indexers that join and leave."),
+    scenario!("ripgrep-distributed-all", Distributed, Ripgrep, All, versions: true, drain: true,
+        "The same, with every fault."),
+    scenario!("ripgrep-distributed-unversioned-calm", Distributed, Ripgrep, None, versions: false, drain: true,
+        "The history of ripgrep's files over Kafka without versions; the index must end as its tree."),
+    scenario!("ripgrep-distributed-unversioned-crashes", Distributed, Ripgrep, Crashes, versions: false, drain: true,
+        "The same without versions, with workers and indexers killed."),
+    scenario!("ripgrep-distributed-unversioned-rebalances", Distributed, Ripgrep, Rebalances, versions: false, drain: true,
+        "The same without versions, with workers and indexers that join and leave."),
+    scenario!("ripgrep-distributed-unversioned-all", Distributed, Ripgrep, All, versions: false, drain: true,
+        "The same without versions, with every fault that needs no versions."),
 ];
 
 /// A name that is no scenario's.

@@ -12,7 +12,10 @@ use crate::drive::{NodeTransport, Variant};
 use crate::fault::Role;
 
 mod count_ids;
+mod hash_order;
+pub mod hunt;
 pub use count_ids::{CountIds, IdLedger};
+pub use hash_order::{HashOrder, Leaking, LeakingPoller};
 
 /// A pipeline whose rebalances are released at once: nothing drains, nothing is told, and what was taken goes on.
 #[derive(Clone, Copy, Debug)]

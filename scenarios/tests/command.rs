@@ -23,7 +23,7 @@ fn good(plan: &Plan, options: &RunOptions) -> RunReport {
     report.summary = vec!["500 published: 480 indexed, 20 dropped".to_owned()];
     if let Ok(scenario) = find(&plan.scenario) {
         for kind in scenario.kinds() {
-            report.faults.insert(kind, Strikes { injected: 2, in_flight: 1 });
+            report.faults.insert(kind, Strikes { injected: 2, in_flight: 1, least: 0 });
         }
     }
     if let (Workload::File(_), Some(operations)) = (&plan.workload, &options.operations) {
@@ -93,7 +93,7 @@ fn explore_passes_over_all_scenarios_with_a_row_each() {
     let table =
         scenarios::scenario::SCENARIOS.iter().all(|scenario| said.out.contains(&format!(" {} ", scenario.name)));
     assert!(table, "{}", said.out);
-    for told in ["crash 50 (25)", "12,500", "5 min 12 s", "75", "175"] {
+    for told in ["crash 50 (25; 0)", "12,500", "5 min 12 s", "75", "175"] {
         assert!(said.out.contains(told), "{told} in\n{}", said.out);
     }
 }
@@ -124,7 +124,7 @@ fn explore_exits_2_when_the_harness_fails() {
 fn explore_exits_2_when_a_promised_fault_never_hit_work_in_flight() {
     let toothless = |plan: &Plan, options: &RunOptions| {
         let mut report = good(plan, options);
-        report.faults.insert(FaultKind::Join, Strikes { injected: 9, in_flight: 0 });
+        report.faults.insert(FaultKind::Join, Strikes { injected: 9, in_flight: 0, least: 0 });
         report
     };
     let long = sim(&toothless, "explore --scenario distributed-rebalances --seeds 20");

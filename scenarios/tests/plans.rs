@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use scenarios::draw::Overrides;
 use scenarios::fault::{Action, FaultKind, Node, Trigger};
 use scenarios::plan::{Mode, Plan, Workload};
-use scenarios::scenario::{SCENARIOS, find};
+use scenarios::scenario::{SCENARIOS, Source, find};
 
 fn general(seed: u64) -> Plan {
     Plan::draw(find("distributed-all").expect("listed"), seed)
@@ -63,9 +63,9 @@ fn a_swarm_leaves_kinds_out_of_single_runs() {
 #[test]
 fn faults_strike_ripgreps_history_with_64_records_in_flight() {
     let mut faults = 0;
-    for name in ["ripgrep-local", "ripgrep-distributed", "ripgrep-unversioned"] {
+    for scenario in SCENARIOS.iter().filter(|scenario| scenario.source == Source::Ripgrep) {
         for seed in 0..100 {
-            let plan = Plan::draw(find(name).expect("listed"), seed);
+            let plan = Plan::draw(scenario, seed);
             assert!(plan.pipeline.max_pending >= 128 && plan.pipeline.max_in_flight >= 128);
             for fault in &plan.faults {
                 assert!(matches!(fault.trigger, Trigger::InFlight { at_least: 64, .. }), "{fault}");

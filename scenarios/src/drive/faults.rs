@@ -183,15 +183,15 @@ impl Injector {
                 *next += 1;
             }
             Action::Index { trouble, permille, for_micros } => {
-                let window = Window { trouble, permille, until: after(for_micros) };
+                let window = Window { trouble, permille, until: after(for_micros), in_flight };
                 lock_index(&self.index).windows.push(window);
                 // It has struck when it troubles a request.
                 return;
             }
         }
         let kind = action.kind();
-        let strikes = Strikes { injected: 1, in_flight: u64::from(in_flight > 0) };
-        *self.strikes.lock().expect("no code panics while it counts").entry(kind).or_default() += strikes;
+        *self.strikes.lock().expect("no code panics while it counts").entry(kind).or_default() +=
+            Strikes::one(in_flight);
         let what = What::FaultInjected { kind: kind.to_string().into(), target: target.into(), in_flight };
         self.recorder.record(&"world".into(), 0, what);
     }
@@ -234,11 +234,10 @@ impl Injector {
                 ops.iter().enumerate().filter(|(_, op)| asks_to_be_refused(op)).map(|(place, _)| place).collect();
             let mut fault = IndexFault { refused, ..IndexFault::default() };
             let trouble = lock_index(&index).draw(clock.now(), ops.len(), &mut fault);
-            let refuses = (!fault.refused.is_empty()).then_some(FaultKind::IndexReject);
-            for kind in trouble.into_iter().chain(refuses) {
+            let refuses = (!fault.refused.is_empty()).then_some((FaultKind::IndexReject, ops.len() as u64));
+            for (kind, in_flight) in trouble.into_iter().chain(refuses) {
                 *strikes.lock().expect("no code panics while it counts").entry(kind).or_default() +=
-                    Strikes { injected: 1, in_flight: 1 };
-                let in_flight = ops.len() as u64;
+                    Strikes::one(in_flight.max(1));
                 let what = What::FaultInjected { kind: kind.to_string().into(), target: "index".into(), in_flight };
                 recorder.record(&"world".into(), 0, what);
             }
@@ -263,6 +262,8 @@ struct Window {
     trouble: Trouble,
     permille: u32,
     until: Instant,
+    /// Records in flight when it opened.
+    in_flight: u64,
 }
 
 #[derive(Debug)]
@@ -273,11 +274,12 @@ struct IndexTrouble {
 
 impl IndexTrouble {
     /// Troubles one request, if a window is open and the coin falls so.
-    fn draw(&mut self, now: Instant, items: usize, fault: &mut IndexFault) -> Option<FaultKind> {
+    fn draw(&mut self, now: Instant, items: usize, fault: &mut IndexFault) -> Option<(FaultKind, u64)> {
         self.windows.retain(|window| now < window.until);
         let IndexTrouble { windows, draws } = self;
         let window = windows.iter().find(|window| draws.chance(window.permille))?;
-        Some(match window.trouble {
+        let in_flight = window.in_flight;
+        let kind = match window.trouble {
             Trouble::TimeoutBefore => {
                 fault.request = RequestFault::SilentBeforeApplying;
                 FaultKind::IndexTimeoutBefore
@@ -290,6 +292,7 @@ impl IndexTrouble {
                 fault.throttled = (0..items).filter(|_| draws.chance(500)).collect();
                 FaultKind::IndexThrottle
             }
-        })
+        };
+        Some((kind, in_flight))
     }
 }

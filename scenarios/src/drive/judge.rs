@@ -34,6 +34,7 @@ pub(super) fn report(
     if options.trace {
         report.trace = outcome.trace.iter().map(ToString::to_string).collect();
     }
+    report.history_hash = outcome.recorder.as_ref().map_or(0, seriatim_sim::history::Recorder::hash);
     let (driven, documents) = match outcome.result {
         Ok(ended) => ended,
         Err(failure) => {
