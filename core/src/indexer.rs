@@ -73,6 +73,10 @@ struct Item {
     envelope: Envelope,
     document_id: CompactString,
     claim: Claim,
+    /// Tries that the backend was too busy for.
+    throttled: u32,
+    /// A try was never answered: it may be applied yet, so that the write must not be called failed.
+    unanswered: bool,
 }
 
 /// Writes documents to a backend.
@@ -161,7 +165,8 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
         let action = if deletes { Action::Delete } else { Action::Upsert(document.to_index_json()) };
         let version = self.config.versions.then_some(envelope.version);
         let position = claim.position().cloned();
-        Item { op: IndexOp { id, version, action, ticket: envelope.ticket, position }, envelope, document_id, claim }
+        let op = IndexOp { id, version, action, ticket: envelope.ticket, position };
+        Item { op, envelope, document_id, claim, throttled: 0, unanswered: false }
     }
 
     /// Writes one batch and reports it.
@@ -178,32 +183,41 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
             }
             tries += 1;
             let ops: Vec<IndexOp> = open.iter().map(|item| item.op.clone()).collect();
-            let answer = self.backend.bulk(&ops).await;
-            let (settled, again, resolved) = match answer {
-                Ok(answers) => sort_out(open, answers),
-                Err(BackendError::Unavailable(_) | BackendError::UnknownOutcome(_)) => (Vec::new(), open, false),
-            };
-            outcomes.extend(settled);
-            open = again;
+            match self.backend.bulk(&ops).await {
+                Ok(answers) => {
+                    let (settled, again) = sort_out(open, answers);
+                    outcomes.extend(settled);
+                    open = again;
+                }
+                Err(BackendError::UnknownOutcome(_)) => open.iter_mut().for_each(|item| item.unanswered = true),
+                // The whole backend is away: no document's fault.
+                Err(BackendError::Unavailable(_)) => {}
+            }
+            outcomes.extend(open.extract_if(.., |item| item.is_given_up(&self.config.retry)).map(|item| {
+                let reason = format!("throttled in {} tries", item.throttled);
+                (item, ItemOutcome::Rejected { reason })
+            }));
             if open.is_empty() {
                 break;
             }
-            match self.config.retry.next(tries, self.env.random()) {
-                Retry::After(wait) => self.env.sleep(wait).await,
-                Retry::GiveUp if resolved => {
-                    let cause = format!("throttled in {tries} tries");
-                    outcomes.extend(open.drain(..).map(|item| (item, ItemOutcome::Rejected { reason: cause.clone() })));
-                    break;
-                }
-                // The outcome is unknown, or the whole backend is away: no document's fault.
-                Retry::GiveUp => self.env.sleep(self.config.retry.cap).await,
-            }
+            let wait = match self.config.retry.next(tries, self.env.random()) {
+                Retry::After(wait) => wait,
+                Retry::GiveUp => self.config.retry.cap,
+            };
+            select(pin!(self.stop.requested()), pin!(self.env.sleep(wait))).await;
         }
         if outcomes.is_empty() {
             return Ok(());
         }
         let now = self.env.wall_micros();
         self.messenger.complete(outcomes.into_iter().map(|(item, outcome)| report(item, outcome, now)).collect()).await
+    }
+}
+
+impl Item {
+    /// Whether it was throttled too often, and every try of it was answered.
+    fn is_given_up(&self, policy: &RetryPolicy) -> bool {
+        self.throttled > 0 && !self.unanswered && policy.next(self.throttled, 0) == Retry::GiveUp
     }
 }
 
@@ -231,11 +245,10 @@ async fn poll_until<E: Env, M: IndexerMessenger>(
     })
 }
 
-/// The items whose outcome is final, those to be tried again, and whether every outcome of the batch is known.
+/// The items whose outcome is final, and those to be tried again.
 ///
 /// A throttled item is not tried again when a later one of its id was taken by the index: it would come behind it.
-fn sort_out(items: Vec<Item>, outcomes: Vec<ItemOutcome>) -> (Vec<(Item, ItemOutcome)>, Vec<Item>, bool) {
-    let known = outcomes.len() == items.len();
+fn sort_out(items: Vec<Item>, outcomes: Vec<ItemOutcome>) -> (Vec<(Item, ItemOutcome)>, Vec<Item>) {
     let mut taken: BTreeMap<CompactString, Version> = BTreeMap::new();
     if outcomes.contains(&ItemOutcome::Throttled) {
         for (item, outcome) in items.iter().zip(&outcomes) {
@@ -248,23 +261,29 @@ fn sort_out(items: Vec<Item>, outcomes: Vec<ItemOutcome>) -> (Vec<(Item, ItemOut
     let mut settled = Vec::with_capacity(items.len());
     let mut again = Vec::new();
     let mut outcomes = outcomes.into_iter();
-    for item in items {
+    for mut item in items {
         match outcomes.next() {
             Some(ItemOutcome::Throttled) => match taken.get(&item.op.id) {
                 Some(&current) if current > item.envelope.version => {
                     settled.push((item, ItemOutcome::Superseded { current }));
                 }
-                _ => again.push(item),
+                _ => {
+                    item.throttled += 1;
+                    again.push(item);
+                }
             },
-            None => again.push(item),
+            None => {
+                item.unanswered = true;
+                again.push(item);
+            }
             Some(outcome) => settled.push((item, outcome)),
         }
     }
-    (settled, again, known)
+    (settled, again)
 }
 
 fn report(item: Item, outcome: ItemOutcome, wall_micros: u64) -> Emission {
-    let Item { envelope, document_id, claim, op } = item;
+    let Item { envelope, document_id, claim, op, .. } = item;
     let mut dead_letters = Vec::new();
     let event = match outcome {
         ItemOutcome::Superseded { .. } => Event::superseded(&envelope, &document_id, wall_micros),
@@ -283,3 +302,6 @@ fn report(item: Item, outcome: ItemOutcome, wall_micros: u64) -> Emission {
     };
     Emission { claim, outputs: Vec::new(), events: vec![event], dead_letters }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,16 +82,25 @@ impl Claim {
 
     /// Whether it makes sense to start or go on working on the record.
     pub fn is_active(&self) -> bool {
-        self.hold.as_deref().is_none_or(|hold| hold.cell.lock().custody.is_active(&hold.position))
+        self.hold.as_deref().is_none_or(|hold| {
+            let state = hold.cell.lock();
+            state.end.is_none() && state.custody.is_active(&hold.position)
+        })
     }
 
-    /// The fence before the first side effect. False: there must be none.
+    /// The fence before the first side effect, and before each repetition. False: there must be none.
     pub fn begin(&self) -> bool {
         let Some(hold) = self.hold.as_deref() else { return true };
-        if hold.begun.load(Ordering::Relaxed) {
-            return hold.cell.lock().custody.is_held(&hold.position);
+        let mut state = hold.cell.lock();
+        // At its end the consumer leaves the group, and others may own what it had.
+        if state.end.is_some() {
+            return false;
         }
-        let begins = hold.cell.lock().custody.begin(&hold.position);
+        // Parts share one beginning, which is noted under the lock so that it is counted once.
+        if hold.begun.load(Ordering::Relaxed) {
+            return state.custody.is_held(&hold.position);
+        }
+        let begins = state.custody.begin(&hold.position);
         hold.begun.store(begins, Ordering::Relaxed);
         begins
     }
@@ -368,6 +377,7 @@ async fn poll_records<E: Env, P: Poller, G: Group>(
 /// Notes what a poll gave.
 fn take_in(cell: &Arc<Cell>, polled: Polled) {
     let mut abandoned = VecDeque::new();
+    let mut cut = None;
     let mut state = cell.lock();
     if state.end.is_some() {
         return;
@@ -387,6 +397,9 @@ fn take_in(cell: &Arc<Cell>, polled: Polled) {
                         failed: AtomicBool::new(false),
                     };
                     queue.push_back((record, Claim { hold: Some(Arc::new(hold)), finished: false }));
+                } else if custody.is_active(&record.position) {
+                    cut = Some(record.position);
+                    break;
                 }
             }
         }
@@ -402,6 +415,11 @@ fn take_in(cell: &Arc<Cell>, polled: Polled) {
     }
     drop(state);
     drop(abandoned);
+    if let Some(Position { partition, offset, .. }) = cut {
+        // What lies there now is another record. Only a new ownership reads it, and it must not be passed over.
+        let context = format!("reading {partition} at {offset}, where records were read before: its log was cut");
+        return cell.finish(Err(TransportError::new(ErrorKind::Fatal, "LOG_TRUNCATION", context)));
+    }
     cell.arrived.notify_one();
     cell.decide.notify_one();
 }
@@ -453,3 +471,6 @@ async fn steward<E: Env, G: Group>(env: E, group: G, cell: Arc<Cell>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

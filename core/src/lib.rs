@@ -25,5 +25,7 @@ pub mod runner;
 pub mod stage;
 pub mod stages;
 pub mod stop;
+#[cfg(test)]
+mod testing;
 pub mod transport;
 pub mod worker;

@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tokio::sync::Notify;
 
 use crate::document::{Document, DocumentError};
@@ -227,6 +228,24 @@ impl Publisher {
 }
 
 impl Shared {
+    /// `task`'s output, or `None` when the run is over first.
+    async fn unless_over<F: Future>(&self, task: F) -> Option<F::Output> {
+        let over = async {
+            loop {
+                let mut settled = pin!(self.settled.notified());
+                settled.as_mut().enable();
+                if self.lock().is_over() {
+                    return;
+                }
+                settled.await;
+            }
+        };
+        match select(pin!(task), pin!(over)).await {
+            Either::Left((output, _)) => Some(output),
+            Either::Right(((), _)) => None,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics while it holds a publisher")
     }
@@ -282,15 +301,19 @@ async fn send<S: PublicationSender>(shared: Arc<Shared>, mut sender: S) {
         let mut rest = batch;
         while !rest.is_empty() {
             let tail = rest.split_off(rest.len().min(shared.config.batch_records_max));
-            if let Err(error) = sender.send(std::mem::replace(&mut rest, tail)).await {
-                return shared.fail(error);
+            match shared.unless_over(sender.send(std::mem::replace(&mut rest, tail))).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => return shared.fail(error),
+                None => return,
             }
         }
         if !empty {
             continue;
         }
-        if let Err(error) = sender.flush().await {
-            return shared.fail(error);
+        match shared.unless_over(sender.flush()).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return shared.fail(error),
+            None => return,
         }
         if closed {
             let mut state = shared.lock();
@@ -344,3 +367,6 @@ fn ledger_event(event: &Event) -> LedgerEvent {
     };
     LedgerEvent { ticket: event.ticket, is_parent: event.is_parent, kind, digest: event.digest }
 }
+
+#[cfg(test)]
+mod tests;

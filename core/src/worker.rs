@@ -108,7 +108,7 @@ impl<E: Env, M: WorkerMessenger> Worker<E, M> {
         let original = document.clone();
         let mut emission = Emission { claim, outputs: Vec::new(), events: Vec::new(), dead_letters: Vec::new() };
         self.pipeline.start(document);
-        while let Some(output) = self.pipeline.next().await {
+        while let Some(output) = self.next_output().await? {
             let now = self.env.wall_micros();
             family.add(output, &original, &mut emission, self.config.create_events, now);
             if emission.outputs.len() + emission.events.len() >= 2 * self.config.hand_over_outputs_max {
@@ -125,13 +125,26 @@ impl<E: Env, M: WorkerMessenger> Worker<E, M> {
         self.finish(emission).await
     }
 
+    /// The pipeline's next output. What is finished leaves when it has waited long enough, however long this one takes.
+    async fn next_output(&mut self) -> Result<Option<PipelineOutput>, MessengerError> {
+        while !self.finished.is_empty() {
+            let wait = (self.oldest_finished + self.config.hand_over_wait).since(self.env.now());
+            if let Either::Left((output, _)) = select(pin!(self.pipeline.next()), pin!(self.env.sleep(wait))).await {
+                return Ok(output);
+            }
+            self.hand_over().await?;
+        }
+        Ok(self.pipeline.next().await)
+    }
+
     /// Collects one emission; hands over when there are enough or the oldest has waited long enough.
     async fn finish(&mut self, emission: Emission) -> Result<(), MessengerError> {
         let now = self.env.now();
         if self.finished.is_empty() {
             self.oldest_finished = now;
         }
-        self.finished_outputs += 1 + emission.outputs.len();
+        // Dropped and failed outputs leave events only, and are collected too.
+        self.finished_outputs += 1 + emission.outputs.len().max(emission.events.len());
         self.finished.push(emission);
         let full = self.finished_outputs >= self.config.hand_over_outputs_max;
         if full || now.since(self.oldest_finished) >= self.config.hand_over_wait {
@@ -247,3 +260,6 @@ impl Family {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,8 +17,7 @@ use seriatim_ingest::csv_sink::CsvSink;
 use seriatim_ingest::env::TokioEnv;
 use seriatim_ingest::jsonl::{JsonlConnector, OnBadLine};
 
-const COLUMNS: [&str; 9] =
-    ["id", "title_t", "full_name", "category_s", "sku", "price", "text", "source", "version"];
+const COLUMNS: [&str; 9] = ["id", "title_t", "full_name", "category_s", "sku", "price", "text", "source", "version"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -43,11 +42,7 @@ async fn run(input: &Path, output: &Path, workers: usize) -> Result<String, Box<
         TrimWhitespace::spec("trim", &["title", "text"]),
         Concatenate::spec("concat", "full_name", Template::parse("{first_name} {last_name}")?),
         RenameFields::spec("rename", &[("title", "title_t"), ("category", "category_s")], UpdateMode::Overwrite),
-        SetStatic::spec(
-            "static",
-            &[("source", "bench".into()), ("version", "v1".into())],
-            UpdateMode::Overwrite,
-        ),
+        SetStatic::spec("static", &[("source", "bench".into()), ("version", "v1".into())], UpdateMode::Overwrite),
     ];
     let sink = Arc::new(CsvSink::create(output, &COLUMNS)?);
     let messengers = LocalMessengers::new(env.clone(), &LocalConfig { workers, ..LocalConfig::default() });
@@ -55,8 +50,7 @@ async fn run(input: &Path, output: &Path, workers: usize) -> Result<String, Box<
     let connector = JsonlConnector::new(env.clone(), "jsonl", input, OnBadLine::Stop);
     let mut connectors: Vec<Box<dyn Connector>> = vec![Box::new(connector)];
     let pipeline = Arc::new(PipelineSpec::new("bench", stages));
-    let (summaries, outcome) =
-        run_together(&env, &messengers, pipeline, sink.clone(), &mut connectors, &options).await;
+    let (summaries, outcome) = run_together(&env, &messengers, pipeline, sink.clone(), &mut connectors, &options).await;
     outcome?;
     sink.flush()?;
     Ok(summaries.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))

@@ -161,7 +161,8 @@ fn a_connector_that_fails_stops_those_after_it_and_every_started_one_is_closed()
 
 #[test]
 fn a_cap_on_pending_documents_does_not_deadlock() {
-    let document = |n: u32| if n.is_multiple_of(3) { format!(r#"{{"id":"{n}"}}"#) } else { format!(r#"{{"id":"{n}","no":1}}"#) };
+    let document =
+        |n: u32| if n.is_multiple_of(3) { format!(r#"{{"id":"{n}"}}"#) } else { format!(r#"{{"id":"{n}","no":1}}"#) };
     let options = LocalOptions {
         workers: 2,
         run: RunOptions {

@@ -89,8 +89,16 @@ pub fn failure_block(plan: &Plan, report: &RunReport, replay: &str) -> String {
         Outcome::Pass => {}
         Outcome::Harness(words) => section(&mut out, "because", words.lines().map(str::to_owned)),
         Outcome::Failed(violations) => {
+            // A broken run repeats itself: the first of each property shows it.
+            let mut shown: Vec<&str> = Vec::new();
             for violation in violations {
-                section(&mut out, "violated", [format!("{}: {}", violation.property, violation.words)]);
+                if shown.contains(&violation.property.as_str()) {
+                    continue;
+                }
+                shown.push(&violation.property);
+                let same = violations.iter().filter(|other| other.property == violation.property).count() as u64;
+                let more = if same > 1 { format!(" (and {} more of these)", same - 1) } else { String::new() };
+                section(&mut out, "violated", [format!("{}: {}{more}", violation.property, violation.words)]);
                 section(&mut out, "witness", violation.witness.iter().cloned());
             }
         }

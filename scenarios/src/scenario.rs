@@ -48,7 +48,7 @@ impl Scenario {
     /// The kinds of faults that its plans are drawn from. A campaign of [`PROMISE_SEEDS`] seeds or more must have seen
     /// each hit work in flight.
     pub fn kinds(&self) -> Vec<FaultKind> {
-        use FaultKind::{Crash, IndexReject, IndexThrottle, IndexTimeoutAfter, IndexTimeoutBefore, Join, Stop};
+        use FaultKind::{Crash, IndexReject, IndexThrottle, IndexTimeoutAfter, IndexTimeoutBefore, Join, Pause, Stop};
         let mut kinds = match (self.faults, self.mode) {
             (FaultSet::None, _) => Vec::new(),
             (FaultSet::Crashes, _) => vec![Crash],
@@ -63,6 +63,10 @@ impl Scenario {
             // A request without an answer is sent again; without versions its first copy may land after a later write.
             if self.versions {
                 kinds.extend([IndexTimeoutBefore, IndexTimeoutAfter]);
+            }
+            // A member that sleeps past its session wakes up as a stranger; without versions its writes may rewind.
+            if self.versions && self.mode == Mode::Distributed {
+                kinds.push(Pause);
             }
             // A refused operation would leave ripgrep's history unlike its tree.
             if self.source == Source::Generated {

@@ -145,6 +145,11 @@ impl Client {
         lock(&self.topics).get(topic).and_then(|leaders| u32::try_from(leaders.len()).ok())
     }
 
+    /// Forgets a topic, so that it is looked up again before it is used.
+    fn forget_topic(&self, topic: &str) {
+        lock(&self.topics).remove(topic);
+    }
+
     /// The number of partitions of a topic, asked for when it is not known.
     async fn partitions_of(&self, topic: &Arc<str>, tries: usize) -> Result<u32, TransportError> {
         for attempt in 0..tries {

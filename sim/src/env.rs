@@ -49,14 +49,8 @@ impl Env for SimEnv {
         self.host.spawn(task);
     }
 
-    fn run_blocking<R: Send + 'static>(
-        &self,
-        cost: Duration,
-        work: impl FnOnce() -> R + Send + 'static,
-    ) -> impl Future<Output = R> + Send {
-        async move {
-            self.host.sleep(cost).await;
-            work()
-        }
+    async fn run_blocking<R: Send + 'static>(&self, cost: Duration, work: impl FnOnce() -> R + Send + 'static) -> R {
+        self.host.sleep(cost).await;
+        work()
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt::{self, Write as _};
 
 use compact_str::CompactString;
-use seriatim_core::identity::{Ticket, TopicPartition};
+use seriatim_core::identity::{Ticket, TopicPartition, Version};
 
 use crate::checkers::Violation;
 use crate::history::{
@@ -77,6 +77,14 @@ impl Focus<'_> {
         self.partition == Some(partition)
     }
 
+    /// A record of an id in focus; of the partition in focus when no id is.
+    fn on_record(&self, record: &Delivered) -> bool {
+        match (&record.key, self.ids) {
+            (_, []) => self.on(&record.position.partition),
+            (key, _) => key.as_ref().is_some_and(|key| self.about(key)),
+        }
+    }
+
     fn about(&self, id: &[u8]) -> bool {
         self.ids.iter().any(|wanted| wanted.as_bytes() == id)
     }
@@ -100,7 +108,7 @@ fn items<T>(all: &[T], in_focus: impl Fn(&T) -> bool, text: impl Fn(&T) -> Strin
 fn short(what: &What, focus: &Focus<'_>) -> String {
     match what {
         What::PublishInvoked { ticket, id, version, kind, .. } => {
-            format!("publish {id} {} v{} {}", ticket_text(ticket), version.0, kind_text(*kind))
+            format!("publish {id} {} {} {}", ticket_text(ticket), version_text(*version), kind_text(*kind))
         }
         What::PublishResolved { outcome, .. } => format!("publish {}", ack_text(outcome)),
         What::RunComplete { run, summary } => format!("run {run:?} complete: {}", summary_text(summary)),
@@ -123,10 +131,10 @@ fn short(what: &What, focus: &Focus<'_>) -> String {
             format!("c{consumer} joins {group} reading {}", topics.join(", "))
         }
         What::Polled { consumer, records } => {
-            format!("c{consumer} polled {}", items(records, |one| focus.on(&one.position.partition), delivered_text))
+            format!("c{consumer} polled {}", items(records, |one| focus.on_record(one), delivered_text))
         }
         What::Read { consumer, records } => {
-            format!("c{consumer} read {}", items(records, |one| focus.on(&one.position.partition), delivered_text))
+            format!("c{consumer} read {}", items(records, |one| focus.on_record(one), delivered_text))
         }
         What::BulkInvoked { call, writes } => {
             let about = |write: &IndexWrite| focus.about(write.id.as_bytes());
@@ -177,7 +185,7 @@ fn short_group(what: &What, focus: &Focus<'_>) -> String {
         What::OffsetsCommitted { group, member, partition, offset, .. } => {
             format!("committed {partition}@{offset} in {group} for {member}")
         }
-        What::GroupAssigned { group, member, generation, partitions } => {
+        What::GroupAssigned { group, member, generation, partitions, .. } => {
             let list = items(partitions, |one| focus.on(one), ToString::to_string);
             format!("group {group} generation {generation} gives {member} {list}")
         }
@@ -205,6 +213,16 @@ fn ticket_text(ticket: &Ticket) -> String {
     format!("#{}/{:04x}.{}", ticket.sequence, ticket.attempt & 0xffff, ticket.ordinal)
 }
 
+/// The clock reading in seconds, without the thousands that all versions of a run share, and the number of the output.
+fn version_text(version: Version) -> String {
+    let micros = version.hlc() % 1_000_000_000;
+    let text = format!("v{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    match version.0 & 0x3ff {
+        0 => text,
+        output => format!("{text}+{output}"),
+    }
+}
+
 fn kind_text(kind: WriteKind) -> &'static str {
     match kind {
         WriteKind::Upsert => "upsert",
@@ -214,7 +232,7 @@ fn kind_text(kind: WriteKind) -> &'static str {
 
 fn stamp_text(stamp: &Stamp) -> String {
     let origin = stamp.origin.map_or(String::new(), |(partition, offset)| format!(" from {partition}@{offset}"));
-    format!("{} v{}{origin}", ticket_text(&stamp.ticket), stamp.version.0)
+    format!("{} {}{origin}", ticket_text(&stamp.ticket), version_text(stamp.version))
 }
 
 fn key_text(key: Option<&bytes::Bytes>) -> String {
@@ -253,7 +271,7 @@ fn assigned_text(one: &AssignedPartition) -> String {
 }
 
 fn write_text(write: &IndexWrite) -> String {
-    let version = write.version.map_or(String::new(), |version| format!(" v{}", version.0));
+    let version = write.version.map_or(String::new(), |version| format!(" {}", version_text(version)));
     let position = write.position.as_ref().map_or(String::new(), |position| {
         format!(" from {}@{} e{}", position.partition, position.offset, position.epoch.0)
     });
@@ -264,7 +282,7 @@ fn outcome_text(outcome: &WriteOutcome) -> String {
     match outcome {
         WriteOutcome::Applied => "applied".to_owned(),
         WriteOutcome::Duplicate => "duplicate".to_owned(),
-        WriteOutcome::Superseded(current) => format!("superseded by v{}", current.0),
+        WriteOutcome::Superseded(current) => format!("superseded by {}", version_text(*current)),
         WriteOutcome::Throttled => "throttled".to_owned(),
         WriteOutcome::Rejected => "rejected".to_owned(),
     }

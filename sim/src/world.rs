@@ -4,6 +4,10 @@
 //! it, pauses it, asks it to stop, and tells what the cluster and the index hold in the end. It never reaches into a
 //! program: what it knows of one, it knows from its requests.
 
+mod config;
+mod node;
+mod reads;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -12,115 +16,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use compact_str::CompactString;
 use futures_util::future::{BoxFuture, Either, select};
 use seriatim_core::env::Instant;
-use seriatim_core::identity::{TopicPartition, Version};
-use seriatim_core::transport::{Committed, Watermarks};
 
-use crate::client::SimTransport;
-use crate::cluster::ClusterConfig;
-use crate::cluster::audit::GroupState;
-use crate::cluster::protocol::{BatchSlice, BrokerId, CreateTopic, FetchPartition, Record, Request, Response};
-use crate::env::SimEnv;
 use crate::executor::{self, Executor, lock};
-use crate::history::{Keep, NodeRecorder, Recorder, What};
-use crate::index_server::{IndexHook, SimIndex};
+use crate::history::{Recorder, What};
+use crate::index_server::IndexHook;
 use crate::network::{Host, Life, Link, Shared};
 use crate::rng::{Concern, Stream};
-use crate::trace::{TraceLine, TraceMode};
+use crate::trace::TraceLine;
 
-/// How a world is set up.
-#[derive(Clone, Debug)]
-pub struct WorldConfig {
-    /// Least time of one way between a process and a server, microseconds.
-    pub latency_min_micros: u64,
-    /// Most time of one way.
-    pub latency_max_micros: u64,
-    /// The cluster.
-    pub cluster: ClusterConfig,
-    /// How long a client waits for an answer before it gives the request up (`request.timeout.ms`).
-    pub request_timeout: Duration,
-    /// Pause before a client tries a request again (`retry.backoff.ms`).
-    pub retry_backoff: Duration,
-    /// Age at which clients refresh their metadata and notice new partitions (`topic.metadata.refresh.interval.ms`).
-    pub metadata_max_age: Duration,
-    /// How long the broker may hold an empty fetch (`fetch.wait.max.ms`).
-    pub fetch_wait: Duration,
-    /// How long the index remembers deletes.
-    pub tombstone_retention: Duration,
-    /// How much of the trace is kept.
-    pub trace: TraceMode,
-    /// How much of the history is kept.
-    pub history: Keep,
-    /// Virtual time after which a run that has not ended fails.
-    pub time_limit: Duration,
-}
-
-impl Default for WorldConfig {
-    fn default() -> Self {
-        WorldConfig {
-            latency_min_micros: 200,
-            latency_max_micros: 2_000,
-            cluster: ClusterConfig::default(),
-            request_timeout: Duration::from_secs(10),
-            retry_backoff: Duration::from_millis(100),
-            metadata_max_age: Duration::from_secs(300),
-            fetch_wait: Duration::from_millis(500),
-            tombstone_retention: Duration::from_secs(24 * 3600),
-            trace: TraceMode::Ring(200),
-            history: Keep::Events,
-            time_limit: Duration::from_secs(24 * 3600),
-        }
-    }
-}
-
-/// A run that did not come to its end: a panic anywhere in it, or the time limit.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("seed {seed}: the run failed: {message}")]
-pub struct RunFailure {
-    /// The seed.
-    pub seed: u64,
-    /// The panic's place and message, or what was waited for.
-    pub message: String,
-}
-
-/// What a run gave.
-#[derive(Debug)]
-pub struct RunOutcome<T> {
-    /// The seed.
-    pub seed: u64,
-    /// What the closure returned.
-    pub result: Result<T, RunFailure>,
-    /// Hash over the whole trace: equal for equal runs.
-    pub hash: u64,
-    /// Events traced, kept or not.
-    pub events: u64,
-    /// The trace, as far as it was kept.
-    pub trace: Vec<TraceLine>,
-    /// The history.
-    pub recorder: Option<Recorder>,
-    /// Virtual time at the end.
-    pub ended_at: Instant,
-}
-
-impl<T> RunOutcome<T> {
-    /// What the closure returned.
-    ///
-    /// # Panics
-    /// When the run failed, with its seed and the end of its trace.
-    pub fn unwrap(self) -> T {
-        match self.result {
-            Ok(value) => value,
-            Err(failure) => {
-                let tail = self.trace.iter().rev().take(40).rev();
-                let tail: String = tail.map(|line| format!("  {line}\n")).collect();
-                panic!("{failure}\nthe trace ends with:\n{tail}");
-            }
-        }
-    }
-}
+pub use config::{RunFailure, RunOutcome, WorldConfig};
+pub use node::Node;
 
 type Program = Arc<dyn Fn(Node) -> BoxFuture<'static, ()> + Send + Sync>;
 
@@ -296,13 +203,13 @@ impl World {
     }
 
     /// Cuts the link of `name` to every server, out of it, into it, or both; `cut_link(name, false, false)` mends it.
-    /// Mending resets the connections: what the cut swallowed is known to be lost then, if not before.
+    /// Mending a direction resets the connections: no connection goes on behind what a cut swallowed.
     pub fn cut_link(&self, name: &str, out: bool, into: bool) {
         self.note(name, if out || into { "link cut" } else { "link mended" });
         let link = self.link(name);
-        link.cut_out.store(out, Ordering::Relaxed);
-        link.cut_in.store(into, Ordering::Relaxed);
-        if !out && !into {
+        let out_before = link.cut_out.swap(out, Ordering::Relaxed);
+        let in_before = link.cut_in.swap(into, Ordering::Relaxed);
+        if out_before && !out || in_before && !into {
             link.resets.fetch_add(1, Ordering::Relaxed);
             self.shared.lock().wake_waiters();
         }
@@ -372,111 +279,6 @@ impl World {
             self.sleep(Duration::from_millis(20)).await;
         }
         Ok(())
-    }
-
-    /// Creates a topic at once.
-    ///
-    /// # Panics
-    /// When the cluster refuses it, as it does for a topic that exists.
-    pub fn create_topic(&self, name: &str, partitions: u32) {
-        let topic = CreateTopic { name: name.into(), partitions, replication: 1 };
-        match self.ask(BrokerId(0), Request::CreateTopics { topics: vec![topic] }) {
-            Some(Response::CreateTopics { topics }) if topics.iter().all(|(_, error)| error.is_none()) => {}
-            other => panic!("topic `{name}` was not created: {other:?}"),
-        }
-    }
-
-    /// Grows a topic to `partitions` in all, at once.
-    ///
-    /// # Panics
-    /// When the cluster refuses it.
-    pub fn grow_topic(&self, name: &str, partitions: u32) {
-        match self.ask(BrokerId(0), Request::CreatePartitions { topics: vec![(name.into(), partitions)] }) {
-            Some(Response::CreatePartitions { topics }) if topics.iter().all(|(_, error)| error.is_none()) => {}
-            other => panic!("topic `{name}` did not grow: {other:?}"),
-        }
-    }
-
-    /// The partitions of a topic; none when there is no such topic.
-    pub fn partitions(&self, topic: &str) -> Vec<TopicPartition> {
-        let count = match self.ask(BrokerId(0), Request::Metadata { topics: Some(vec![topic.into()]) }) {
-            Some(Response::Metadata { topics, .. }) => topics.first().map_or(0, |topic| topic.leaders.len()),
-            _ => 0,
-        };
-        let name: Arc<str> = topic.into();
-        (0..count).map(|number| TopicPartition::new(name.clone(), number as i32)).collect()
-    }
-
-    /// Every record of a topic with its offset, by partition.
-    pub fn log(&self, topic: &str) -> BTreeMap<TopicPartition, Vec<(i64, Record)>> {
-        self.partitions(topic).into_iter().map(|partition| (partition.clone(), self.read_log(&partition))).collect()
-    }
-
-    fn read_log(&self, partition: &TopicPartition) -> Vec<(i64, Record)> {
-        let found = {
-            let inner = self.shared.current();
-            inner.cluster.leader(partition).zip(inner.cluster.watermarks(partition))
-        };
-        let Some((leader, watermarks)) = found else { return Vec::new() };
-        let fetch = FetchPartition { partition: partition.clone(), offset: watermarks.start, records_max: usize::MAX };
-        let (max_wait, records_max) = (Duration::ZERO, usize::MAX);
-        match self.ask(leader, Request::Fetch { max_wait, records_max, partitions: vec![fetch] }) {
-            Some(Response::Fetch { partitions }) => partitions
-                .iter()
-                .flat_map(|fetched| fetched.batches.iter().flat_map(BatchSlice::iter))
-                .map(|(offset, record)| (offset, record.clone()))
-                .collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// First and next offsets of a partition.
-    pub fn watermarks(&self, partition: &TopicPartition) -> Option<Watermarks> {
-        self.shared.current().cluster.watermarks(partition)
-    }
-
-    /// What `group` committed for the partitions of `topic`; partitions without a commit are absent.
-    pub fn committed(&self, group: &str, topic: &str) -> BTreeMap<TopicPartition, Committed> {
-        let partitions = self.partitions(topic);
-        let inner = self.shared.current();
-        let read = |partition: TopicPartition| Some((partition.clone(), inner.cluster.committed(group, &partition)?));
-        partitions.into_iter().filter_map(read).collect()
-    }
-
-    /// Records of `topic` from what `group` committed, or from the start, to the end.
-    pub fn lag(&self, group: &str, topic: &str) -> u64 {
-        let partitions = self.partitions(topic);
-        let inner = self.shared.current();
-        let lag = |partition: &TopicPartition| {
-            let marks = inner.cluster.watermarks(partition)?;
-            let committed = inner.cluster.committed(group, partition).map_or(marks.start, |committed| committed.offset);
-            Some((marks.end - committed.max(marks.start)).max(0).unsigned_abs())
-        };
-        partitions.iter().filter_map(lag).sum()
-    }
-
-    /// State and generation of a group.
-    pub fn group_state(&self, group: &str) -> Option<(GroupState, i32)> {
-        self.shared.current().cluster.group_state(group)
-    }
-
-    /// Records that live members of `group` polled and that no committed offset covers: what a crash puts at stake.
-    pub fn in_flight(&self, group: &str) -> u64 {
-        let inner = self.shared.current();
-        inner.in_flight(group, |partition| {
-            inner.cluster.committed(group, partition).map_or(0, |committed| committed.offset)
-        })
-    }
-
-    fn ask(&self, to: BrokerId, request: Request) -> Option<Response> {
-        self.shared.lock().ask(self.now(), to, request)
-    }
-
-    /// What a reader of the index sees.
-    pub fn index_documents(&self) -> BTreeMap<CompactString, (Version, Bytes)> {
-        let inner = self.shared.current();
-        let documents = inner.index.memory().documents();
-        documents.map(|(id, version, body)| (id.into(), (version, body.clone()))).collect()
     }
 
     /// The history of the run. Record what only the scenario knows with it.
@@ -555,54 +357,5 @@ impl World {
             });
         }
         node
-    }
-}
-
-/// One life of a process: what a program is given. Everything made from it is inert once the process is dead.
-#[derive(Clone, Debug)]
-pub struct Node {
-    host: Host,
-}
-
-impl Node {
-    /// Kafka, as this process reaches it.
-    pub fn transport(&self) -> SimTransport {
-        SimTransport::new(self.host.clone())
-    }
-
-    /// Time, tasks and randomness of this process.
-    pub fn env(&self) -> SimEnv {
-        SimEnv { host: self.host.clone() }
-    }
-
-    /// The search backend, as this process reaches it.
-    pub fn index(&self) -> SimIndex {
-        SimIndex { host: self.host.clone() }
-    }
-
-    /// Name of the node.
-    pub fn name(&self) -> &Arc<str> {
-        &self.host.life.node
-    }
-
-    /// Which life of the node this is, from 1.
-    pub fn incarnation(&self) -> u32 {
-        self.host.life.incarnation
-    }
-
-    /// The history, as this process writes it.
-    pub fn recorder(&self) -> NodeRecorder {
-        let recorder = self.host.shared.lock().recorder.clone();
-        recorder.node(self.name().clone(), self.incarnation())
-    }
-
-    /// Completes when the world asks this process to end.
-    pub async fn stopping(&self) {
-        self.host.life.stopping().await;
-    }
-
-    /// Whether the world has asked this process to end.
-    pub fn is_stopping(&self) -> bool {
-        self.host.life.is_stopping()
     }
 }

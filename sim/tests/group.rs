@@ -1,4 +1,5 @@
 //! The group member, seen through the ports: rebalances in-band, fences, evictions, and what commits may do.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -211,8 +212,10 @@ fn a_member_that_does_not_poll_leaves_at_the_limit_and_is_told_at_its_next_poll(
         let (event, partitions) = stuck.lost().await;
         assert_eq!(partitions, [(held.partition.clone(), held.epoch)]);
         // It rejoins only after the release.
-        world.sleep(Duration::from_secs(5)).await;
         let before = world.group_state("g");
+        stuck.poll().await;
+        world.sleep(Duration::from_secs(5)).await;
+        assert_eq!(world.group_state("g"), before);
         stuck.group.release(event).await.unwrap();
         for _ in 0..20 {
             stuck.poll().await;
@@ -247,7 +250,7 @@ fn an_eviction_during_a_drain_is_a_loss_after_the_revocation_and_both_are_releas
         assert_eq!(partitions, [(owned.partition.clone(), owned.epoch)]);
         first.group.release(loss).await.unwrap();
         world.sleep(Duration::from_secs(3)).await;
-        assert!(!world.trace().iter().any(|line| &*line.node == "two" && line.text.contains("RebalanceInProgress")));
+        assert!(!world.trace().iter().any(|line| &*line.node == "two" && line.text.contains("REBALANCE_IN_PROGRESS")));
         first.group.release(revocation).await.unwrap();
         let since = world.now();
         let (event, ..) = second.revoking().await;

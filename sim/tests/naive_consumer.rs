@@ -116,7 +116,7 @@ where
         producer.flush().await;
     });
     let mut faults = world.stream(Concern::Faults);
-    world.sleep(Duration::from_millis(faults.between(4_000, 6_000))).await;
+    world.sleep(Duration::from_millis(faults.between(6_500, 8_500))).await;
     world.crash("one");
     world.sleep(Duration::from_millis(faults.between(0, 1_000))).await;
     world.restart("one");

@@ -1,4 +1,5 @@
 //! The producer and the consumer by assignment, seen through the ports.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -89,7 +90,7 @@ fn order_survives(seed: u64, brokers: u32) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn retries_keep_order_and_append_once(seed in any::<u64>(), brokers in 1..=3_u32) {

@@ -1,4 +1,5 @@
 //! What a world promises: one seed one run, nothing left behind, and a crash that says nothing.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use seriatim_core::env::Env;
 use seriatim_core::identity::TopicPartition;
+use seriatim_core::index::Backend;
 use seriatim_core::transport::{
     Commit, Group, GroupConfig, Outgoing, Polled, Poller, Producer, ProducerConfig, Transport,
 };
@@ -183,6 +185,49 @@ fn a_crashed_process_says_nothing_more() {
     assert!(later.is_empty(), "{later:?}");
     assert!(!trace.iter().any(|line| line.text.contains("LeaveGroup")));
     assert!(trace.iter().any(|line| line.text.contains("SessionExpired")), "its session ran out instead");
+}
+
+#[test]
+fn handles_of_a_dead_process_are_inert_in_any_hands() {
+    let outcome = run(6, full(), |world| async move {
+        world.create_topic("t", 1);
+        let node = world.node("victim");
+        let producer = node.transport().producer(ProducerConfig::default()).await.unwrap();
+        let (mut poller, group) = node.transport().join(quick_group("t")).await.unwrap();
+        let Polled::Assigned(assigned) = poller.poll(1, Duration::from_secs(10)).await.unwrap() else {
+            panic!("it is the only member")
+        };
+        world.crash("victim");
+        let crashed_at = world.now();
+        let commit = Commit {
+            partition: assigned[0].partition.clone(),
+            epoch: assigned[0].epoch,
+            offset: 0,
+            metadata: String::new(),
+        };
+        let (env, index) = (node.env(), node.index());
+        env.spawn(async { panic!("a dead process ran a task") });
+        let ghosts: Vec<futures_util::future::BoxFuture<'_, ()>> = vec![
+            Box::pin(async { drop(producer.send_all(vec![record("t", "k".into())]).await) }),
+            Box::pin(async { producer.flush().await }),
+            Box::pin(async { drop(group.commit(vec![commit]).await) }),
+            Box::pin(async { group.leave().await }),
+            Box::pin(async { drop(poller.poll(1, Duration::ZERO).await) }),
+            Box::pin(async { drop(node.transport().producer(ProducerConfig::default()).await) }),
+            Box::pin(async { drop(index.bulk(&[]).await) }),
+            Box::pin(env.sleep(Duration::from_millis(1))),
+            Box::pin(env.run_blocking(Duration::ZERO, || panic!("a dead process worked"))),
+        ];
+        let any = futures_util::future::select_all(ghosts);
+        let late = std::pin::pin!(world.sleep(Duration::from_secs(60)));
+        let ended = futures_util::future::select(late, any).await;
+        assert!(matches!(ended, futures_util::future::Either::Left(_)), "a dead handle answered");
+        crashed_at
+    });
+    let trace = outcome.trace.clone();
+    let crashed_at = outcome.unwrap();
+    let ghostly: Vec<_> = trace.iter().filter(|line| &*line.node == "victim" && line.at > crashed_at).collect();
+    assert!(ghostly.is_empty(), "{ghostly:?}");
 }
 
 #[test]

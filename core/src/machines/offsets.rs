@@ -68,7 +68,7 @@ impl OffsetTracker {
     }
 
     /// Notes that the record at `offset` was taken; in the order of delivery. False, and no change, when `epoch` is not
-    /// current, or when delivery went back within the epoch: the partition's log was cut, its offsets mean other records
+    /// current, or when delivery went back within the epoch: its log was cut, its offsets mean other records
     /// now, and the caller must give this ownership up as lost instead of passing the record over.
     pub fn taken(&mut self, partition: &TopicPartition, epoch: Epoch, offset: i64) -> bool {
         let Some(held) = self.current(partition, epoch) else { return false };

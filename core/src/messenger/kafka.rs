@@ -1,4 +1,4 @@
-//! Messages over Kafka: topics between the components, offsets committed when everything about a record is acknowledged.
+//! Messages over Kafka: topics between the components, offsets committed once all about a record is acknowledged.
 //!
 //! Written once over [`Transport`], so that the simulation and rdkafka run the same code. A worker reads
 //! `<pipeline>_source` and writes `<pipeline>_dest`, an indexer reads that; both report to `<pipeline>_event_<run>`,
@@ -221,10 +221,13 @@ struct Outbox<E, P> {
 }
 
 /// What one record of a hand-over stands for: whose claim waits for it, and what to say when it is refused.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Pending {
     emission: usize,
-    output: Option<Envelope>,
+    id: CompactString,
+    envelope: Envelope,
+    /// Of a dead letter: why there is one.
+    cause: Option<String>,
 }
 
 impl<E: Env, P: Producer> Outbox<E, P> {
@@ -236,19 +239,21 @@ impl<E: Env, P: Producer> Outbox<E, P> {
         let mut claims = Vec::with_capacity(emissions.len());
         for (index, emission) in emissions.into_iter().enumerate() {
             for output in &emission.outputs {
-                pending.push(Pending { emission: index, output: Some(output.envelope) });
+                let id = output.document.id().clone();
+                pending.push(Pending { emission: index, id, envelope: output.envelope, cause: None });
                 outgoing.push(self.output(output));
             }
-            for dead in &emission.dead_letters {
-                pending.push(Pending { emission: index, output: None });
-                outgoing.push(self.dead_letter(dead));
+            for dead in emission.dead_letters {
+                outgoing.push(dead_letter(&self.topics, &dead));
+                let DeadLetter { id, envelope, cause, .. } = dead;
+                pending.push(Pending { emission: index, id, envelope, cause: Some(cause) });
             }
             let reports = emission.events.len();
             events.extend(emission.events);
             claims.push((emission.claim, reports > 0));
         }
         let outputs = outgoing.len();
-        outgoing.extend(self.events(events));
+        outgoing.extend(event_records(&self.topics, events));
         let delivery = self.producer.send_all(outgoing).await;
         let outbox = self.clone();
         self.env.spawn(async move { outbox.settle(delivery, outputs, pending, claims).await });
@@ -261,21 +266,26 @@ impl<E: Env, P: Producer> Outbox<E, P> {
         // A refused report: no event topic any more, so the run is over, and so is the need to report to it.
         let reported = fatal(reports).is_none();
         let mut acknowledged = vec![true; claims.len()];
-        let mut refused = Vec::new();
-        for (result, pending) in sent.iter().zip(&pending) {
-            match (result, pending.output) {
+        let (mut failed, mut dead) = (Vec::new(), Vec::new());
+        for (result, Pending { emission, id, envelope, cause }) in sent.iter().zip(pending) {
+            match (result, cause) {
                 (Ok(_), _) => {}
-                (Err(error), Some(envelope)) if error.kind == ErrorKind::Refused => {
-                    refused.push(self.refusal(envelope, error));
+                (Err(error), None) if error.kind == ErrorKind::Refused => {
+                    let (event, letter) = refusal(id, envelope, error, self.env.wall_micros());
+                    failed.push(event);
+                    dead.push(letter);
                 }
-                (Err(error), None) if error.kind == ErrorKind::Refused => {}
-                (Err(_), _) => acknowledged[pending.emission] = false,
+                (Err(error), Some(cause)) if error.code == TOO_LARGE => {
+                    let cause = format!("{}; without the document: {error}", cut(&cause, TEXT_BYTES_MAX));
+                    dead.push(DeadLetter { id, envelope, body: None, cause });
+                }
+                (Err(error), Some(_)) if error.kind == ErrorKind::Refused => {}
+                (Err(_), _) => acknowledged[emission] = false,
             }
         }
-        if !refused.is_empty() {
-            let (events, dead): (Vec<Event>, Vec<DeadLetter>) = refused.into_iter().unzip();
-            let mut outgoing: Vec<Outgoing> = dead.iter().map(|dead| self.dead_letter(dead)).collect();
-            outgoing.extend(self.events(events));
+        if !dead.is_empty() {
+            let mut outgoing: Vec<Outgoing> = dead.iter().map(|dead| dead_letter(&self.topics, dead)).collect();
+            outgoing.extend(event_records(&self.topics, failed));
             if let Some(error) = fatal(&self.producer.send_all(outgoing).await.await) {
                 self.failure.fail(error);
                 return;
@@ -301,41 +311,64 @@ impl<E: Env, P: Producer> Outbox<E, P> {
             headers: vec![Header { name: Envelope::HEADER.into(), value: output.envelope.encode() }],
         }
     }
+}
 
-    fn dead_letter(&self, dead: &DeadLetter) -> Outgoing {
-        Outgoing {
-            topic: self.topics.fail.clone(),
-            partition: None,
-            key: Some(Bytes::copy_from_slice(dead.id.as_bytes())),
-            value: dead.body.clone(),
-            headers: vec![
-                Header { name: Envelope::HEADER.into(), value: dead.envelope.encode() },
-                Header { name: "cause".into(), value: Bytes::copy_from_slice(dead.cause.as_bytes()) },
-            ],
-        }
+fn dead_letter(topics: &Topics, dead: &DeadLetter) -> Outgoing {
+    Outgoing {
+        topic: topics.fail.clone(),
+        partition: None,
+        key: Some(Bytes::copy_from_slice(dead.id.as_bytes())),
+        value: dead.body.clone(),
+        headers: vec![
+            Header { name: Envelope::HEADER.into(), value: dead.envelope.encode() },
+            Header { name: "cause".into(), value: Bytes::copy_from_slice(dead.cause.as_bytes()) },
+        ],
     }
+}
 
-    /// Records of events, each of one run.
-    fn events(&self, mut events: Vec<Event>) -> Vec<Outgoing> {
-        events.sort_by_key(|event| event.ticket.run);
-        let of_runs = events.chunk_by(|one, next| one.ticket.run == next.ticket.run);
-        of_runs
-            .flat_map(|of_run| of_run.chunks(EVENTS_PER_RECORD_MAX))
-            .map(|chunk| Outgoing {
-                topic: self.topics.event(chunk[0].ticket.run),
-                partition: Some(0),
-                key: None,
-                value: Some(event::encode_batch(chunk)),
-                headers: Vec::new(),
-            })
-            .collect()
+/// Records of events, each of one run and far below the smallest record limit that brokers are run with.
+fn event_records(topics: &Topics, mut events: Vec<Event>) -> Vec<Outgoing> {
+    for event in &mut events {
+        event.document_id = cut(&event.document_id, TEXT_BYTES_MAX).into();
+        event.message = event.message.take().map(|message| cut(&message, TEXT_BYTES_MAX).into());
     }
+    events.sort_by_key(|event| event.ticket.run);
+    let mut records = Vec::new();
+    let mut rest = &events[..];
+    while let Some(first) = rest.first() {
+        let mut bytes = 0;
+        let fits = rest.iter().take_while(|event| {
+            bytes += event_bytes_max(event);
+            event.ticket.run == first.ticket.run && bytes <= EVENT_RECORD_BYTES_MAX
+        });
+        let (chunk, later) = rest.split_at(fits.count().max(1));
+        rest = later;
+        records.push(Outgoing {
+            topic: topics.event(first.ticket.run),
+            partition: Some(0),
+            key: None,
+            value: Some(event::encode_batch(chunk)),
+            headers: Vec::new(),
+        });
+    }
+    records
+}
 
-    fn refusal(&self, envelope: Envelope, error: &TransportError) -> (Event, DeadLetter) {
-        let cause = format!("the broker refused the document: {error}");
-        let event = Event::failed(&envelope, "", &cause, self.env.wall_micros());
-        (event, DeadLetter { id: CompactString::default(), envelope, body: None, cause })
-    }
+/// The longest that an event can be, were every letter of its texts escaped.
+fn event_bytes_max(event: &Event) -> usize {
+    400 + 6 * (event.document_id.len() + event.message.as_ref().map_or(0, |message| message.len()))
+}
+
+/// What is told of a document that the broker refused.
+fn refusal(id: CompactString, envelope: Envelope, error: &TransportError, wall_micros: u64) -> (Event, DeadLetter) {
+    let cause = format!("the broker refused the document: {error}");
+    let event = Event::failed(&envelope, &id, &cause, wall_micros);
+    (event, DeadLetter { id, envelope, body: None, cause })
+}
+
+/// The start of `text`, in whole letters.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
 }
 
 /// The partition of `key` among as many as the run pinned, so that growth in mid-run moves no key.
@@ -348,5 +381,12 @@ fn fatal(results: &[Result<Appended, TransportError>]) -> Option<TransportError>
     results.iter().filter_map(|result| result.as_ref().err()).find(|error| error.kind != ErrorKind::Refused).cloned()
 }
 
-/// Events of one record: far below the smallest record limit that brokers are run with.
-const EVENTS_PER_RECORD_MAX: usize = 1_000;
+/// What a broker or a client says of a record over its limit.
+const TOO_LARGE: &str = "MESSAGE_TOO_LARGE";
+/// Of an id or a cause in a report.
+const TEXT_BYTES_MAX: usize = 4_096;
+/// Of the events in one record.
+const EVENT_RECORD_BYTES_MAX: usize = 500_000;
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@
 //! id holds with any number of workers and indexers. A full lane makes the sender wait.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ struct LaneQueue {
     lanes: Mutex<Lanes<Outbound>>,
     arrived: Vec<Notify>,
     room: Notify,
+    /// A consumer is gone: what comes into its lane would stay there.
+    closed: AtomicBool,
 }
 
 impl LaneQueue {
@@ -54,20 +56,29 @@ impl LaneQueue {
             lanes: Mutex::new(Lanes::new(lanes, lanes.saturating_mul(lane_records_max))),
             arrived: (0..lanes).map(|_| Notify::new()).collect(),
             room: Notify::new(),
+            closed: AtomicBool::new(false),
         }
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.room.notify_waiters();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Lanes<Outbound>> {
         self.lanes.lock().expect("no code panics while it holds a queue")
     }
 
-    /// Appends in order, waiting while the queue is full.
-    async fn push(&self, items: impl IntoIterator<Item = Outbound, IntoIter: Send>) {
+    /// Appends in order, waiting while the queue is full. False when a consumer is gone.
+    async fn push(&self, items: impl IntoIterator<Item = Outbound, IntoIter: Send>) -> bool {
         let mut items = items.into_iter();
         let mut next = items.next();
         while next.is_some() {
             let mut room = pin!(self.room.notified());
             room.as_mut().enable();
+            if self.closed.load(Ordering::Acquire) {
+                return false;
+            }
             let mut touched = vec![false; self.arrived.len()];
             {
                 let mut lanes = self.lock();
@@ -90,6 +101,7 @@ impl LaneQueue {
                 room.await;
             }
         }
+        true
     }
 
     /// At most `records_max` items of `lane`; waits for the first. Cancel-safe.
@@ -112,6 +124,8 @@ struct Shared {
     events: Mutex<Option<mpsc::Sender<Vec<Event>>>>,
     workers: AtomicUsize,
     indexers: AtomicUsize,
+    /// Highest clock reading that was published.
+    clock: AtomicU64,
 }
 
 impl Shared {
@@ -143,6 +157,7 @@ impl<E: Env> LocalMessengers<E> {
             events: Mutex::new(None),
             workers: AtomicUsize::new(0),
             indexers: AtomicUsize::new(0),
+            clock: AtomicU64::new(0),
         };
         LocalMessengers { env, shared: Arc::new(shared) }
     }
@@ -202,11 +217,16 @@ impl WorkerMessenger for LocalWorker {
             emission.claim.done();
         }
         self.shared.send_events(events).await?;
-        self.shared.dest.push(outputs).await;
-        Ok(())
+        if self.shared.dest.push(outputs).await { Ok(()) } else { Err(MessengerError::Closed("indexer")) }
     }
 
     async fn close(&mut self) {}
+}
+
+impl Drop for LocalWorker {
+    fn drop(&mut self) {
+        self.shared.source.close();
+    }
 }
 
 /// An indexer's messenger.
@@ -233,6 +253,12 @@ impl IndexerMessenger for LocalIndexer {
     async fn close(&mut self) {}
 }
 
+impl Drop for LocalIndexer {
+    fn drop(&mut self) {
+        self.shared.dest.close();
+    }
+}
+
 /// A publisher's messenger.
 #[derive(Debug)]
 pub struct LocalPublisher<E> {
@@ -247,7 +273,8 @@ impl<E: Env> PublisherMessenger for LocalPublisher<E> {
     async fn open(self, _run: RunId) -> Result<(Opened, LocalSender, LocalEvents<E>), MessengerError> {
         let (sender, receiver) = mpsc::channel(EVENT_BATCHES_MAX);
         *self.shared.events.lock().expect("no code panics while it holds the sender") = Some(sender);
-        Ok((Opened::default(), LocalSender { shared: self.shared }, LocalEvents { env: self.env, receiver }))
+        let opened = Opened { clock_floor: self.shared.clock.load(Ordering::Relaxed), ..Opened::default() };
+        Ok((opened, LocalSender { shared: self.shared }, LocalEvents { env: self.env, receiver }))
     }
 }
 
@@ -259,8 +286,9 @@ pub struct LocalSender {
 
 impl PublicationSender for LocalSender {
     async fn send(&mut self, batch: Vec<Outbound>) -> Result<(), MessengerError> {
-        self.shared.source.push(batch).await;
-        Ok(())
+        let last = batch.iter().map(|item| item.envelope.version.hlc()).max().unwrap_or_default();
+        self.shared.clock.fetch_max(last, Ordering::Relaxed);
+        if self.shared.source.push(batch).await { Ok(()) } else { Err(MessengerError::Closed("worker")) }
     }
 
     async fn flush(&mut self) -> Result<(), MessengerError> {
@@ -289,3 +317,6 @@ impl<E: Env> EventSource for LocalEvents<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

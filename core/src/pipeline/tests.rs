@@ -1,3 +1,5 @@
+//! What a pipeline gives for which documents, and what a failure leaves alone.
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;

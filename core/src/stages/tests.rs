@@ -1,3 +1,5 @@
+//! What each stage makes of a document.
+
 use futures_util::FutureExt;
 
 use super::*;

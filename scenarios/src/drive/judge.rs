@@ -85,12 +85,9 @@ fn check_options(plan: &Plan, expected: &Expected, documents: &Documents) -> Che
 }
 
 fn violation(events: &[Event], found: &checkers::Violation) -> Violation {
-    let witness = found.witness.iter().filter_map(|at| events.get(*at).map(|event| (*at, event))).collect::<Vec<_>>();
-    Violation {
-        property: found.property.to_owned(),
-        words: found.words.clone(),
-        witness: explain::trace(&witness).lines().map(str::to_owned).collect(),
-    }
+    // The first line repeats property and words.
+    let witness = explain::block(events, found).lines().skip(1).map(|line| line.trim_start().to_owned()).collect();
+    Violation { property: found.property.to_owned(), words: found.words.clone(), witness }
 }
 
 /// What only the driver can say: a run that failed, did not end, or counted wrong.

@@ -208,6 +208,8 @@ pub struct GroupAssignment {
     pub at: At,
     /// Member id.
     pub member: Arc<str>,
+    /// Its node, where known.
+    pub node: Option<Arc<str>>,
     /// Everything that it then had.
     pub partitions: Vec<TopicPartition>,
 }

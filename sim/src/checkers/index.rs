@@ -190,8 +190,13 @@ impl HistoryIndex {
                 let applied = AppliedCommit { at, offset: None, member: None };
                 self.commits.entry((group.clone(), partition.clone())).or_default().push(applied);
             }
-            What::GroupAssigned { group, member, partitions, .. } => {
-                let assigned = GroupAssignment { at, member: member.clone(), partitions: partitions.clone() };
+            What::GroupAssigned { group, member, sender, partitions, .. } => {
+                let assigned = GroupAssignment {
+                    at,
+                    member: member.clone(),
+                    node: sender.clone(),
+                    partitions: partitions.clone(),
+                };
                 self.group_assigned.entry(group.clone()).or_default().push(assigned);
             }
             What::LogStartMoved { partition, start } => {

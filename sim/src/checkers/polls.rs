@@ -129,7 +129,10 @@ fn read_after(index: &HistoryIndex, span: &Span) -> At {
     let assigned = group_of(index, span).and_then(|group| {
         let assignments = index.group_assigned.get(&group)?;
         let end = assignments.partition_point(|one| one.at < span.assigned);
-        let of_partition = assignments[..end].iter().rev().find(|one| one.partitions.contains(&span.partition));
+        // A member that slept since may hear late of what was given to it before others got it.
+        let of_partition = assignments[..end].iter().rev().find(|one| {
+            one.partitions.contains(&span.partition) && one.node.as_ref().is_none_or(|node| *node == span.node)
+        });
         of_partition.map(|one| one.at)
     });
     joined.max(assigned.unwrap_or(0))

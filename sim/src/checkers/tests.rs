@@ -207,7 +207,7 @@ impl Story {
 
     pub fn gives(&mut self, group: &str, member: &str, partition: TopicPartition) -> At {
         let (group, member, partitions) = (group.into(), member.into(), vec![partition]);
-        self.tell("broker-1", What::GroupAssigned { group, member, generation: 1, partitions })
+        self.tell("broker-1", What::GroupAssigned { group, member, sender: None, generation: 1, partitions })
     }
 
     pub fn revoking(&mut self, node: &str, consumer: Call, place: TopicPartition, epoch: u64) -> At {

@@ -1,12 +1,13 @@
 //! The admin client.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use seriatim_core::identity::TopicPartition;
 use seriatim_core::transport::{Admin, Committed, ErrorKind, NewTopic, TransportError, Watermarks};
 
 use super::{Client, TRIES_MAX, broker_error, error_kind, unanswered};
-use crate::cluster::protocol::{CreateTopic, ErrorCode, OffsetSpec, Request, Response};
+use crate::cluster::protocol::{BrokerId, CreateTopic, ErrorCode, OffsetSpec, Request, Response};
 
 /// The simulated admin client. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -41,17 +42,39 @@ impl SimAdmin {
         }
     }
 
-    async fn offset(&self, partition: &TopicPartition, spec: OffsetSpec) -> Result<i64, TransportError> {
-        self.client.partitions_of(&partition.topic, 3).await?;
-        for _ in 0..TRIES_MAX {
-            if let Some(offset) = self.client.list_offset(partition, spec).await {
-                return Ok(offset);
+    /// First and next offsets of the partitions in `open`, one request a leader. Gives back what is to be tried again.
+    async fn watermarks_once(
+        &self,
+        open: Vec<TopicPartition>,
+        found: &mut BTreeMap<TopicPartition, Watermarks>,
+    ) -> Vec<TopicPartition> {
+        let (mut by_leader, mut again) = (BTreeMap::<BrokerId, Vec<_>>::new(), Vec::new());
+        for partition in open {
+            match self.client.leader(&partition) {
+                Some(leader) => by_leader.entry(leader).or_default().push(partition),
+                None => again.push(partition),
             }
-            self.client.partitions_of(&partition.topic, 3).await?;
-            self.client.back_off().await;
         }
-        let context = format!("looking the offsets of {partition} up, {TRIES_MAX} times");
-        Err(TransportError::new(ErrorKind::Retriable, "REQUEST_TIMED_OUT", context))
+        for (leader, partitions) in by_leader {
+            let both = |partition: &TopicPartition| {
+                [(partition.clone(), OffsetSpec::Earliest), (partition.clone(), OffsetSpec::Latest)]
+            };
+            let request = Request::ListOffsets { partitions: partitions.iter().flat_map(both).collect() };
+            let answer = self.client.send(leader, request, self.client.request_timeout()).await;
+            let offsets = match answer {
+                Ok(Response::ListOffsets { partitions }) => partitions,
+                _ => Vec::new(),
+            };
+            for (place, partition) in partitions.into_iter().enumerate() {
+                match offsets.get(2 * place..2 * place + 2) {
+                    Some([start, end]) if start.error.is_none() && end.error.is_none() => {
+                        found.insert(partition, Watermarks { start: start.offset, end: end.offset });
+                    }
+                    _ => again.push(partition),
+                }
+            }
+        }
+        again
     }
 }
 
@@ -110,13 +133,28 @@ impl Admin for SimAdmin {
 
     async fn watermarks(&self, partitions: Vec<TopicPartition>) -> Result<Vec<Watermarks>, TransportError> {
         self.client.host.halt_if_dead().await;
-        let mut found = Vec::with_capacity(partitions.len());
-        for partition in &partitions {
-            let start = self.offset(partition, OffsetSpec::Earliest).await?;
-            let end = self.offset(partition, OffsetSpec::Latest).await?;
-            found.push(Watermarks { start, end });
+        let (mut found, mut open) = (BTreeMap::new(), partitions.clone());
+        open.sort();
+        open.dedup();
+        for attempt in 0..TRIES_MAX {
+            for partition in &open {
+                if attempt > 0 {
+                    self.client.forget_topic(&partition.topic);
+                }
+                let count = self.client.partitions_of(&partition.topic, 3).await?;
+                if partition.partition < 0 || partition.partition.unsigned_abs() >= count {
+                    let context = format!("looking the offsets of {partition} up: its topic has {count} partitions");
+                    return Err(broker_error(ErrorCode::UnknownTopicOrPartition, context));
+                }
+            }
+            open = self.watermarks_once(open, &mut found).await;
+            if open.is_empty() {
+                return Ok(partitions.iter().filter_map(|partition| found.get(partition).copied()).collect());
+            }
+            self.client.back_off().await;
         }
-        Ok(found)
+        let context = format!("looking the offsets of {open:?} up, {TRIES_MAX} times");
+        Err(TransportError::new(ErrorKind::Retriable, "REQUEST_TIMED_OUT", context))
     }
 
     async fn committed(

@@ -32,9 +32,8 @@ pub(super) async fn run(member: Arc<Member>) {
         if !may_join(&member).await {
             return;
         }
-        match join(&member).await {
-            Ok(counts) => steady(&member, counts).await,
-            Err(Again) => {}
+        if let Ok(counts) = join(&member).await {
+            steady(&member, counts).await;
         }
     }
 }

@@ -4,28 +4,21 @@
 //! the order of the calls, a batch keeps its sequence for life, and a partition with something to repeat sends nothing
 //! newer until all that it has out is answered.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::Future;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+mod sender;
 
-use futures_util::StreamExt;
-use futures_util::future::select;
-use futures_util::stream::FuturesUnordered;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
 use seriatim_core::env::Instant;
 use seriatim_core::identity::TopicPartition;
 use seriatim_core::partitioner;
 use seriatim_core::transport::{Appended, Delivery, ErrorKind, Outgoing, Producer, ProducerConfig, TransportError};
 use tokio::sync::{Notify, oneshot};
 
-use super::{Client, TRIES_MAX, broker_error, error_kind};
-use crate::cluster::protocol::{
-    BATCH_OVERHEAD_BYTES, BrokerId, ErrorCode, ProducePartition, ProducerId, Record, Request, Response,
-};
+use super::{Client, TRIES_MAX, broker_error};
+use crate::cluster::protocol::{BATCH_OVERHEAD_BYTES, BrokerId, ErrorCode, ProducerId, Record, Request, Response};
 use crate::env::wall_micros;
 use crate::executor::lock;
-use crate::network::{NetworkError, RoundTrip};
 
 /// `max.in.flight.requests.per.connection`: what an idempotent producer may have out.
 const IN_FLIGHT_MAX: usize = 5;
@@ -69,6 +62,9 @@ struct Lane {
     retry: VecDeque<Batch>,
     /// Base sequences of what is out.
     out: BTreeSet<i32>,
+    /// Base sequences from the oldest open batch on, answered or not. The broker knows a resend by its last five
+    /// batches only, so there are never more.
+    window: VecDeque<i32>,
     not_before: Instant,
 }
 
@@ -137,7 +133,7 @@ impl SimProducer {
             }
             if let Ok(Response::InitProducerId { producer }) = client.ask_any(Request::InitProducerId).await {
                 let core = Arc::new(Core::new(client, config, producer));
-                core.client.host.spawn(run(core.clone()));
+                core.client.host.spawn(sender::run(core.clone()));
                 return Ok(SimProducer { _last: Arc::new(Last(core.clone())), core });
             }
         }
@@ -328,239 +324,5 @@ struct Flushing<'a>(&'a Core);
 impl Drop for Flushing<'_> {
     fn drop(&mut self) {
         self.0.lock().flushing -= 1;
-    }
-}
-
-/// A produce request on its way.
-struct Flight {
-    broker: BrokerId,
-    batches: Vec<Batch>,
-    trip: RoundTrip,
-}
-
-impl Future for Flight {
-    type Output = (BrokerId, Vec<Batch>, Result<Response, NetworkError>);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = std::task::ready!(Pin::new(&mut self.trip).poll(cx));
-        Poll::Ready((self.broker, std::mem::take(&mut self.batches), answer))
-    }
-}
-
-/// The sending task, until the last handle is dropped or the producer fails for good.
-async fn run(core: Arc<Core>) {
-    let mut flights: FuturesUnordered<Flight> = FuturesUnordered::new();
-    loop {
-        let plan = {
-            let mut state = core.lock();
-            if state.closed || state.fatal.is_some() {
-                return;
-            }
-            plan(&core, &mut state)
-        };
-        for (broker, batches) in plan.requests {
-            flights.push(send(&core, broker, batches));
-        }
-        if !plan.unknown.is_empty() && core.client.refresh(plan.unknown).await.is_err() {
-            core.client.back_off().await;
-        }
-        let woken = pin!(core.for_sender.notified());
-        let executor = &core.client.host.shared.executor;
-        let timer = async {
-            match plan.wake {
-                Some(at) => executor.sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
-        let answered = async {
-            match flights.next().await {
-                Some(answer) => answer,
-                None => std::future::pending().await,
-            }
-        };
-        let timer = pin!(timer);
-        let waiting = select(woken, timer);
-        if let futures_util::future::Either::Left(((broker, batches, answer), _)) =
-            select(pin!(answered), waiting).await
-        {
-            receive(&core, broker, batches, answer);
-        }
-    }
-}
-
-#[derive(Default)]
-struct Plan {
-    requests: BTreeMap<BrokerId, Vec<Batch>>,
-    /// Topics without a known leader.
-    unknown: Vec<Arc<str>>,
-    wake: Option<Instant>,
-}
-
-/// Takes what may be sent now: one batch a partition, at most [`IN_FLIGHT_MAX`] requests a broker.
-fn plan(core: &Core, state: &mut State) -> Plan {
-    let now = core.client.host.now();
-    let mut plan = Plan::default();
-    let lingering = state.flushing == 0 && state.linger_until.is_some_and(|until| now < until);
-    if lingering {
-        plan.wake = state.linger_until;
-    } else {
-        state.linger_until = None;
-    }
-    let mut more = false;
-    for (partition, lane) in &mut state.lanes {
-        let repeats = !lane.retry.is_empty();
-        if !repeats && (lane.queue.is_empty() || lingering) || repeats && !lane.out.is_empty() {
-            continue;
-        }
-        if now < lane.not_before {
-            plan.wake = Some(plan.wake.map_or(lane.not_before, |wake| wake.min(lane.not_before)));
-            continue;
-        }
-        let Some(leader) = core.client.leader(partition) else {
-            lane.not_before = now + core.client.host.shared.config.retry_backoff;
-            plan.wake = Some(plan.wake.map_or(lane.not_before, |wake| wake.min(lane.not_before)));
-            plan.unknown.push(partition.topic.clone());
-            continue;
-        };
-        if state.in_flight.get(&leader).is_some_and(|out| *out >= IN_FLIGHT_MAX) {
-            continue;
-        }
-        let batch = match lane.retry.pop_front() {
-            Some(batch) => batch,
-            None => lane.batch(partition, core.batch_bytes_max()),
-        };
-        more |= !lane.queue.is_empty() && lane.retry.is_empty();
-        lane.out.insert(batch.base_sequence);
-        plan.requests.entry(leader).or_default().push(batch);
-    }
-    for broker in plan.requests.keys() {
-        *state.in_flight.entry(*broker).or_default() += 1;
-    }
-    if more && !lingering {
-        // The rest of a long queue follows at once, as far as the pipeline has room.
-        state.linger_until = Some(now);
-        if plan.requests.keys().any(|broker| state.in_flight[broker] < IN_FLIGHT_MAX) {
-            plan.wake = Some(now);
-        }
-    }
-    plan.unknown.dedup();
-    plan
-}
-
-impl Lane {
-    /// The next batch from the queue.
-    fn batch(&mut self, partition: &TopicPartition, bytes_max: usize) -> Batch {
-        let (mut records, mut owners, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while records.len() < BATCH_RECORDS_MAX
-            && let Some(next) = self.queue.front()
-            && (records.is_empty() || bytes + next.bytes <= bytes_max)
-            && let Some(pending) = self.queue.pop_front()
-        {
-            bytes += pending.bytes;
-            records.push(pending.record);
-            owners.push(pending.owner);
-        }
-        let base_sequence = self.next_sequence;
-        let count = i32::try_from(records.len()).expect("at most BATCH_RECORDS_MAX");
-        self.next_sequence = if i32::MAX - count < base_sequence {
-            // Past i32::MAX the sequence goes on at 0.
-            count - (i32::MAX - base_sequence) - 1
-        } else {
-            base_sequence + count
-        };
-        Batch { partition: partition.clone(), base_sequence, records: records.into(), owners, tries: 0 }
-    }
-}
-
-fn send(core: &Core, broker: BrokerId, batches: Vec<Batch>) -> Flight {
-    let partitions = batches
-        .iter()
-        .map(|batch| ProducePartition {
-            partition: batch.partition.clone(),
-            producer: Some(core.id),
-            base_sequence: batch.base_sequence,
-            records: batch.records.clone(),
-        })
-        .collect();
-    let trip = core.client.send(broker, Request::Produce { partitions }, core.client.request_timeout());
-    Flight { broker, batches, trip }
-}
-
-/// Takes the answer of one request.
-fn receive(core: &Core, broker: BrokerId, batches: Vec<Batch>, answer: Result<Response, NetworkError>) {
-    let mut state = core.lock();
-    if let Some(out) = state.in_flight.get_mut(&broker) {
-        *out -= 1;
-    }
-    let results = match answer {
-        Ok(Response::Produce { partitions }) => {
-            partitions.into_iter().map(|produced| (Some(produced.error), produced.base_offset)).collect()
-        }
-        _ => vec![(None, -1); batches.len()],
-    };
-    for (mut batch, (error, base_offset)) in batches.into_iter().zip(results) {
-        let Some(lane) = state.lanes.get_mut(&batch.partition) else { continue };
-        lane.out.remove(&batch.base_sequence);
-        batch.tries += 1;
-        match verdict(&batch, lane, error) {
-            Verdict::Appended => {
-                for (owner, offset) in batch.owners.iter().zip(base_offset..) {
-                    state.settle(*owner, Ok(Appended { partition: batch.partition.partition, offset }));
-                }
-                state.held -= batch.owners.len();
-            }
-            Verdict::Again => {
-                lane.not_before = core.client.host.now() + core.client.host.shared.config.retry_backoff;
-                let place = lane.retry.partition_point(|other| other.base_sequence < batch.base_sequence);
-                forget_leader(core, &batch.partition);
-                lane.retry.insert(place, batch);
-            }
-            Verdict::Refused(error) => {
-                for owner in &batch.owners {
-                    state.settle(*owner, Err(error.clone()));
-                }
-                state.held -= batch.owners.len();
-            }
-            Verdict::Fatal(error) => {
-                state.fail(error);
-                break;
-            }
-        }
-    }
-    drop(state);
-    core.answered.notify_waiters();
-}
-
-/// A leader that did not take a batch is looked up again before the next try.
-fn forget_leader(core: &Core, partition: &TopicPartition) {
-    lock(&core.client.topics).remove(&partition.topic);
-}
-
-enum Verdict {
-    Appended,
-    Again,
-    Refused(TransportError),
-    Fatal(TransportError),
-}
-
-/// What an answer, or none, means for a batch.
-fn verdict(batch: &Batch, lane: &Lane, error: Option<ErrorCode>) -> Verdict {
-    let context = || {
-        format!("producing {} records to {}, sequence {}", batch.records.len(), batch.partition, batch.base_sequence)
-    };
-    // An earlier batch of the partition is open: this one only came before its time.
-    let overtook = lane.out.first().is_some_and(|first| *first < batch.base_sequence)
-        || lane.retry.front().is_some_and(|first| first.base_sequence < batch.base_sequence);
-    match error {
-        Some(ErrorCode::None) => Verdict::Appended,
-        None => Verdict::Again,
-        Some(ErrorCode::OutOfOrderSequenceNumber) if overtook => Verdict::Again,
-        Some(code @ ErrorCode::UnknownTopicOrPartition) if batch.tries >= UNKNOWN_TOPIC_TRIES_MAX => {
-            Verdict::Refused(broker_error(code, context()))
-        }
-        Some(ErrorCode::UnknownTopicOrPartition) => Verdict::Again,
-        Some(code) if error_kind(code) == ErrorKind::Retriable => Verdict::Again,
-        // A hole in the sequences cannot be mended by this producer.
-        Some(code) => Verdict::Fatal(TransportError::new(ErrorKind::Fatal, code.name(), context())),
     }
 }

@@ -1,3 +1,5 @@
+//! What a person reads of a failure.
+
 use super::*;
 use crate::checkers::tests::{Story, dest, source, ticket, whole, write};
 use crate::history::{LifecycleKind, WriteOutcome};

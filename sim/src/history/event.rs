@@ -406,6 +406,8 @@ pub enum What {
         group: Arc<str>,
         /// Member id.
         member: Arc<str>,
+        /// The member's node, where known.
+        sender: Option<Arc<str>>,
         /// The generation.
         generation: i32,
         /// Everything that it now has.

@@ -1,3 +1,5 @@
+//! Histories are kept, hashed and written whole.
+
 use seriatim_core::identity::{Epoch, Position, RunId, Ticket, TopicPartition, Version};
 
 use super::*;

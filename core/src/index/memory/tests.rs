@@ -1,3 +1,5 @@
+//! The index in memory: versions, tombstones and faults, against a model.
+
 use std::future::Future;
 
 use futures_util::FutureExt;
@@ -195,7 +197,8 @@ proptest! {
     /// Invariant 10: with versions and lasting tombstones, the order of arrival does not matter.
     #[test]
     fn the_highest_version_wins_in_any_order(
-        shuffled in Just((1..9i64).collect::<Vec<_>>()).prop_shuffle(), repeats in prop::collection::vec(0..8usize, 0..8),
+        shuffled in Just((1..9i64).collect::<Vec<_>>()).prop_shuffle(),
+        repeats in prop::collection::vec(0..8usize, 0..8),
     ) {
         let write = |version: i64| if version % 4 == 0 { delete("doc", version) } else { upsert("doc", version, "x") };
         let ops = |versions: &[i64]| versions.iter().map(|version| write(*version)).collect::<Vec<_>>();

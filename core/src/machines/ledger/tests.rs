@@ -1,3 +1,5 @@
+//! The ledger against a model that keeps every ticket.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

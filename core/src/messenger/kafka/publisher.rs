@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use compact_str::CompactString;
 
-use super::{KafkaConfig, pinned_partition};
+use super::{KafkaConfig, TOO_LARGE, dead_letter, event_records, pinned_partition, refusal};
 use crate::env::Env;
 use crate::event::{self, Event};
 use crate::identity::{Envelope, RunId, TopicPartition};
+use crate::machines::hlc::Hlc;
 use crate::messenger::{EventSource, MessengerError, Opened, Outbound, PublicationSender, PublisherMessenger};
 use crate::transport::{
     Admin, Assigned, Delivery, ErrorKind, Header, NewTopic, Outgoing, Producer, Transport, TransportError,
@@ -21,8 +23,8 @@ const RETRY_WAIT: Duration = Duration::from_millis(200);
 const OPEN_TRIES_MAX: usize = 150;
 /// Documents sent and not acknowledged.
 const UNACKNOWLEDGED_RECORDS_MAX: usize = 10_000;
-/// Tries to read the last record of a partition, half a second each.
-const TAIL_POLLS_MAX: usize = 20;
+/// Polls for the last records of the partitions.
+const TAIL_POLLS_MAX: usize = OPEN_TRIES_MAX;
 /// Events records asked for in one poll.
 const EVENT_RECORDS_MAX: usize = 500;
 
@@ -90,30 +92,33 @@ impl<E: Env, T: Transport> KafkaPublisher<E, T> {
         let all: Vec<_> = (0..partitions).map(|one| TopicPartition::new(source.clone(), one as i32)).collect();
         let admin = self.transport.admin();
         let marks = self.retried(|| admin.watermarks(all.clone())).await?;
-        let tails: Vec<_> = all
-            .into_iter()
-            .zip(&marks)
-            .filter(|(_, marks)| marks.end > marks.start)
-            .map(|(partition, marks)| (partition, marks.end - 1))
-            .collect();
+        let filled = all.into_iter().zip(&marks).filter(|(_, marks)| marks.end > marks.start);
+        let (tails, ends): (Vec<_>, Vec<_>) =
+            filled.map(|(partition, marks)| ((partition, marks.end - 1), marks.end)).unzip();
         if tails.is_empty() {
             return Ok(0);
         }
-        let wanted = tails.len();
-        let mut reader = self.transport.assign("seriatim-tails".into(), tails).await?;
-        let (mut floor, mut read) = (0, 0);
+        let mut reader = self.retried(|| self.transport.assign("seriatim-tails".into(), tails.clone())).await?;
+        let mut floor = 0;
         for _ in 0..TAIL_POLLS_MAX {
-            for record in reader.poll(wanted, Duration::from_millis(500)).await? {
-                read += 1;
-                if let Some(Ok(envelope)) = record.header(Envelope::HEADER).map(|header| Envelope::decode(header)) {
-                    floor = floor.max(envelope.version.hlc());
+            let records = match reader.poll(tails.len(), RETRY_WAIT).await {
+                Err(error) if error.kind == ErrorKind::Retriable => {
+                    self.env.sleep(RETRY_WAIT).await;
+                    Vec::new()
                 }
-            }
-            if read >= wanted {
-                break;
+                records => records?,
+            };
+            let headers = records.iter().filter_map(|record| record.header(Envelope::HEADER));
+            let versions = headers.filter_map(|header| Some(Envelope::decode(header).ok()?.version.hlc()));
+            // No clock of this system gave a reading beyond the end: it would use the clock up.
+            floor = versions.filter(|reading| *reading < Hlc::WALL_END).fold(floor, u64::max);
+            if reader.positions().iter().zip(&ends).all(|((_, next), end)| next >= end) {
+                return Ok(floor);
             }
         }
-        Ok(floor)
+        let problem = "its last records could not be read, and the versions of a run must lie above theirs; \
+            has every partition a leader?";
+        Err(MessengerError::Topic { topic: source.to_string(), problem: problem.to_owned() })
     }
 }
 
@@ -137,8 +142,8 @@ impl<E: Env, T: Transport> PublisherMessenger for KafkaPublisher<E, T> {
         self.create_event_topic(&event_topic).await?;
         let clock_floor = self.clock_floor(source_partitions).await?;
         let from = vec![(TopicPartition::new(event_topic, 0), 0)];
-        let reader = self.transport.assign("seriatim-events".into(), from).await?;
-        let producer = self.transport.producer(self.config.producer.clone()).await?;
+        let reader = self.retried(|| self.transport.assign("seriatim-events".into(), from.clone())).await?;
+        let producer = self.retried(|| self.transport.producer(self.config.producer.clone())).await?;
         let sender = KafkaSender {
             env: self.env.clone(),
             transport: self.transport.clone(),
@@ -175,38 +180,71 @@ impl<E: Env, T: Transport> KafkaSender<E, T> {
         }
     }
 
-    /// Waits for the oldest hand-over. After an error of the producer itself everything unacknowledged is sent again
-    /// through a new one, in order and with the same tickets.
+    /// Waits for the oldest hand-over. A document that is too large fails; another refusal ends the run. After an error
+    /// of the producer itself everything unacknowledged is sent again through a new one, in order and with the same
+    /// tickets.
     async fn settle_oldest(&mut self) -> Result<(), MessengerError> {
         let Some((records, delivery)) = self.unacknowledged.pop_front() else { return Ok(()) };
         let results = delivery.await;
-        if let Some(error) =
-            results.iter().filter_map(|result| result.as_ref().err()).find(|e| e.kind == ErrorKind::Refused)
-        {
-            return Err(error.clone().into());
+        let (mut reports, mut died) = (Vec::new(), false);
+        for (record, result) in records.iter().zip(&results) {
+            match result {
+                Ok(_) => {}
+                Err(error) if error.kind != ErrorKind::Refused => died = true,
+                Err(error) if error.code == TOO_LARGE && record.topic == self.config.topics.source => {
+                    reports.extend(self.reports(record, error));
+                }
+                // Of a dead letter: its cause is told in the event too.
+                Err(_) if record.topic == self.config.topics.fail => {}
+                Err(error) => return Err(error.clone().into()),
+            }
         }
-        if results.iter().all(Result::is_ok) {
+        if !died {
             self.records_out -= records.len();
+            if !reports.is_empty() {
+                self.hand_over(reports).await;
+            }
             return Ok(());
         }
         let again = std::iter::once(records).chain(self.unacknowledged.drain(..).map(|(records, _)| records));
         let again: Vec<_> = again.collect();
         self.env.sleep(RETRY_WAIT).await;
-        self.producer = self.transport.producer(self.config.producer.clone()).await?;
+        self.producer = loop {
+            match self.transport.producer(self.config.producer.clone()).await {
+                Err(error) if error.kind == ErrorKind::Retriable => self.env.sleep(RETRY_WAIT).await,
+                producer => break producer?,
+            }
+        };
         for records in again {
             let delivery = self.producer.send_all(records.clone()).await;
             self.unacknowledged.push_back((records, delivery));
         }
         Ok(())
     }
+
+    /// The dead letter and the event of a document that was refused.
+    fn reports(&self, refused: &Outgoing, error: &TransportError) -> Vec<Outgoing> {
+        let Some(Ok(envelope)) = refused.headers.first().map(|header| Envelope::decode(&header.value)) else {
+            return Vec::new();
+        };
+        let id = refused.key.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+        // It was never taken: this stands for an attempt with one output.
+        let envelope = Envelope { is_parent: true, ..envelope };
+        let (event, dead) = refusal(CompactString::from(id), envelope, error, self.env.wall_micros());
+        let topics = &self.config.topics;
+        std::iter::once(dead_letter(topics, &dead)).chain(event_records(topics, vec![event])).collect()
+    }
+
+    async fn hand_over(&mut self, records: Vec<Outgoing>) {
+        self.records_out += records.len();
+        let delivery = self.producer.send_all(records.clone()).await;
+        self.unacknowledged.push_back((records, delivery));
+    }
 }
 
 impl<E: Env, T: Transport> PublicationSender for KafkaSender<E, T> {
     async fn send(&mut self, batch: Vec<Outbound>) -> Result<(), MessengerError> {
-        let records: Vec<Outgoing> = batch.iter().map(|item| self.outgoing(item)).collect();
-        self.records_out += records.len();
-        let delivery = self.producer.send_all(records.clone()).await;
-        self.unacknowledged.push_back((records, delivery));
+        self.hand_over(batch.iter().map(|item| self.outgoing(item)).collect()).await;
         while self.records_out > UNACKNOWLEDGED_RECORDS_MAX {
             self.settle_oldest().await?;
         }

@@ -1,3 +1,5 @@
+//! Histories that end too early, never, or with the wrong count, and near-misses.
+
 use super::*;
 
 /// Two publishes without Kafka.

@@ -1,3 +1,5 @@
+//! Histories whose commits are ahead, go back or are not the owner's, and near-misses.
+
 use super::*;
 
 /// A worker that was given two records and has handed the first on.

@@ -1,3 +1,5 @@
+//! Histories whose effects are out of order or too late, and near-misses.
+
 use super::*;
 
 /// A worker and an indexer which were both given three records of key a, and one of b.

@@ -1,3 +1,5 @@
+//! Histories whose polls skip, go back or start wrong, and near-misses.
+
 use super::*;
 
 fn reading() -> Story {

@@ -1,3 +1,5 @@
+//! Histories whose index ends wrong, and near-misses.
+
 use super::*;
 
 #[test]

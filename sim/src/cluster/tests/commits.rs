@@ -24,7 +24,10 @@ fn a_late_commit_of_a_non_owner_succeeds_and_moves_the_offset_back() {
     assert_eq!(bench.ask(committed()), "OffsetFetch [t-0=7, t-1=-1]");
     let last = bench.audits().pop();
     assert!(
-        matches!(&last, Some(Audit::OffsetCommitted { offset: 7, previous: 40, member, generation: 1, .. }) if &**member == "c-2"),
+        matches!(
+            &last,
+            Some(Audit::OffsetCommitted { offset: 7, previous: 40, member, generation: 1, .. }) if &**member == "c-2"
+        ),
         "{last:?}"
     );
 }

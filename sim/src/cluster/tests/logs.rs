@@ -193,7 +193,10 @@ fn only_the_leader_serves_a_partition() {
 proptest! {
     /// However often and in whatever order at most five batches in flight arrive, the log has each once and in order.
     #[test]
-    fn an_idempotent_log_is_the_sequence_once(sizes in prop::collection::vec(1..4_usize, 1..40), draws in prop::collection::vec(any::<u8>(), 400)) {
+    fn an_idempotent_log_is_the_sequence_once(
+        sizes in prop::collection::vec(1..4_usize, 1..40),
+        draws in prop::collection::vec(any::<u8>(), 400),
+    ) {
         let mut log = PartitionLog::default();
         let producer = Some(ProducerId { id: 1, epoch: 0 });
         let mut unsent: VecDeque<(i32, i64, usize)> = VecDeque::new();
@@ -228,7 +231,12 @@ proptest! {
 
     /// A read gives exactly the kept records from its offset on, as many as asked for.
     #[test]
-    fn a_read_is_a_window_of_the_log(sizes in prop::collection::vec(1..6_usize, 0..12), start in 0..40_i64, offset in 0..40_i64, max in 0..20_usize) {
+    fn a_read_is_a_window_of_the_log(
+        sizes in prop::collection::vec(1..6_usize, 0..12),
+        start in 0..40_i64,
+        offset in 0..40_i64,
+        max in 0..20_usize,
+    ) {
         let mut log = PartitionLog::default();
         let mut end = 0;
         for size in sizes {

@@ -20,7 +20,8 @@ fn request() -> impl Strategy<Value = Request> {
         6 => (member(), 0..6_i32).prop_map(|(member, generation)| sync(&member, generation, &[("c-1", 0), ("c-2", 1)])),
         4 => (member(), 0..6_i32).prop_map(|(member, generation)| heartbeat(&member, generation)),
         1 => member().prop_map(|member| leave(&member)),
-        3 => (member(), -1..6_i32, 0..50_i64).prop_map(|(member, generation, offset)| commit(&member, generation, offset)),
+        3 => (member(), -1..6_i32, 0..50_i64)
+            .prop_map(|(member, generation, offset)| commit(&member, generation, offset)),
         1 => Just(committed()),
         1 => Just(Request::CreatePartitions { topics: vec![("t".into(), 3)] }),
         1 => Just(Request::DeleteRecords { partitions: vec![(tp(0), 2)] }),

@@ -1,0 +1,86 @@
+//! Outcomes of writes against a scripted backend.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+
+use super::*;
+use crate::testing::Bench;
+
+/// Answers as told, then applies everything.
+#[derive(Default)]
+struct Scripted(Mutex<VecDeque<Result<ItemOutcome, BackendError>>>);
+
+impl Backend for Scripted {
+    fn bulk<'a>(&'a self, ops: &'a [IndexOp]) -> BoxFuture<'a, Result<Vec<ItemOutcome>, BackendError>> {
+        let answer = self.0.lock().unwrap().pop_front().unwrap_or(Ok(ItemOutcome::Applied));
+        ready(answer.map(|outcome| vec![outcome; ops.len()])).boxed()
+    }
+}
+
+/// One document, then nothing; keeps what is reported.
+#[derive(Clone, Default)]
+struct One {
+    given: bool,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+impl IndexerMessenger for One {
+    async fn poll(&mut self, _: usize) -> Result<Option<Vec<Work>>, MessengerError> {
+        if std::mem::replace(&mut self.given, true) {
+            std::future::pending::<()>().await;
+        }
+        let payload = Payload::Document(Document::new("a").unwrap(), Envelope::default());
+        Ok(Some(vec![Work { payload, claim: Claim::unfenced() }]))
+    }
+
+    async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
+        self.events.lock().unwrap().extend(outcomes.into_iter().flat_map(|outcome| outcome.events));
+        Ok(())
+    }
+
+    async fn close(&mut self) {}
+}
+
+fn config(attempts_max: u32) -> IndexerConfig {
+    let retry =
+        RetryPolicy { base: Duration::from_millis(10), cap: Duration::from_secs(30), attempts_max: Some(attempts_max) };
+    IndexerConfig { retry, ..IndexerConfig::default() }
+}
+
+/// Names of the events after answers that were given.
+fn events_after(attempts_max: u32, answers: Vec<Result<ItemOutcome, BackendError>>) -> Vec<&'static str> {
+    let (bench, messenger) = (Bench::default(), One::default());
+    let backend = Arc::new(Scripted(Mutex::new(answers.into())));
+    let indexer = Indexer::new(bench.clone(), messenger.clone(), backend, config(attempts_max), Stop::new());
+    bench.run(Duration::from_secs(100), indexer.run());
+    messenger.events.lock().unwrap().iter().map(|event| event.kind.name()).collect()
+}
+
+#[test]
+fn a_write_that_was_never_answered_is_not_failed_when_later_tries_are_throttled() {
+    let unknown = || Err(BackendError::UnknownOutcome("timed out".into()));
+    let throttled = || Ok(ItemOutcome::Throttled);
+    assert_eq!(events_after(3, vec![throttled(), throttled(), throttled()]), ["FAIL"]);
+    assert_eq!(events_after(3, vec![unknown(), throttled(), throttled(), throttled()]), ["FINISH"]);
+}
+
+#[test]
+fn tries_while_the_backend_was_away_do_not_count_against_a_throttled_document() {
+    let away = || Err(BackendError::Unavailable("away".into()));
+    assert_eq!(events_after(3, vec![away(), away(), Ok(ItemOutcome::Throttled)]), ["FINISH"]);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_next_try() {
+    let (bench, stop) = (Bench::default(), Stop::new());
+    let away = || Err(BackendError::Unavailable("away".into()));
+    let backend = Arc::new(Scripted(Mutex::new((0..100).map(|_| away()).collect())));
+    let indexer = Indexer::new(bench.clone(), One::default(), backend, config(2), stop.clone());
+    bench.spawn(async move { indexer.run().await.unwrap() });
+    bench.pass(Duration::from_secs(1));
+    stop.request();
+    bench.pass(Duration::from_millis(10));
+    assert_eq!(bench.tasks(), 0, "it sleeps until the next try");
+}

@@ -1,0 +1,67 @@
+//! The fence at the ends of an intake.
+
+use super::*;
+use crate::identity::Epoch;
+use crate::testing::{Bench, Script, assigned};
+
+fn record(offset: i64) -> Record {
+    let position = Position { partition: TopicPartition::new("t", 0), offset, epoch: Epoch(1) };
+    Record { position, key: None, value: None, headers: Vec::new(), timestamp_millis: 0 }
+}
+
+fn intake(bench: &Bench, script: &Script) -> Intake<Bench> {
+    let config = IntakeConfig::new(GroupConfig::new("g", vec!["t".into()]));
+    bench.run(Duration::from_secs(1), Intake::start(bench.clone(), script, config)).unwrap().unwrap()
+}
+
+fn claims(bench: &Bench, intake: &mut Intake<Bench>) -> Vec<Claim> {
+    let taken = bench.run(Duration::from_secs(1), intake.next(10)).expect("records came").expect("no error");
+    taken.expect("not closed").into_iter().map(|(_, claim)| claim).collect()
+}
+
+#[test]
+fn nothing_begins_or_is_repeated_after_the_intake_failed() {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    script.say([assigned(1), Polled::Records(vec![record(0), record(1)])]);
+    let mut intake = intake(&bench, &script);
+    let claims = claims(&bench, &mut intake);
+    assert!(claims[0].begin() && claims[0].begin() && claims[1].is_active());
+    intake.failure_handle().fail(TransportError::new(ErrorKind::Fatal, "INVALID_PRODUCER_EPOCH", "test"));
+    bench.pass(Duration::from_millis(10));
+    assert!(script.lines().left, "the group may have another owner now");
+    assert!(!claims[0].begin(), "a write is repeated after its owner left");
+    assert!(!claims[1].is_active() && !claims[1].begin(), "a write begins after its owner left");
+}
+
+#[test]
+fn delivery_that_goes_back_ends_the_intake() {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    script.say([assigned(1), Polled::Records(vec![record(5)])]);
+    let mut intake = intake(&bench, &script);
+    drop(claims(&bench, &mut intake));
+    // The log was cut: what lies at 3 now is another record, and passing it over would lose it.
+    script.say([Polled::Records(vec![record(3)])]);
+    let next = bench.run(Duration::from_secs(2), intake.next(10)).expect("it must not wait for ever");
+    assert!(next.is_err(), "{next:?}");
+    bench.pass(Duration::from_millis(10));
+    assert!(script.lines().left);
+}
+
+#[test]
+fn parts_of_a_claim_begin_once_and_settle_together() {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    script.say([assigned(1), Polled::Records(vec![record(0)])]);
+    let mut intake = intake(&bench, &script);
+    let first = claims(&bench, &mut intake).remove(0);
+    let second = first.clone();
+    assert!(first.begin() && second.begin());
+    first.done();
+    bench.pass(Duration::from_secs(3));
+    assert!(script.lines().commits.is_empty(), "half a record is no record");
+    second.done();
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(script.lines().commits.iter().map(|commit| commit.offset).collect::<Vec<_>>(), [1]);
+}

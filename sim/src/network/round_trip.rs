@@ -1,0 +1,258 @@
+//! A request and its answer: one sleep, then a look; parked only when the answer is not there yet.
+
+use std::future::Future;
+use std::hash::{DefaultHasher, Hasher};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use seriatim_core::env::Instant;
+
+use super::{Host, Link};
+use crate::cluster::RequestId;
+use crate::cluster::protocol::{BrokerId, ConnectionId, Request, Response};
+use crate::executor::Sleep;
+
+/// A connection: its requests arrive in the order in which they were sent, and it ends as a whole. An answer that does
+/// not come costs all that were under way behind it, as on a real one; an idempotent producer relies on that.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    id: ConnectionId,
+    last_arrival: AtomicU64,
+    last_due: AtomicU64,
+    resets: AtomicU64,
+}
+
+impl Connection {
+    /// How often it was reset, with its node's other connections or alone.
+    fn age(&self, link: &Link) -> u64 {
+        self.resets.load(Ordering::Relaxed) + link.resets.load(Ordering::Relaxed)
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NetworkError {
+    /// Nothing came in time: the request may or may not have been applied, or may be later.
+    #[error("REQUEST_TIMED_OUT")]
+    TimedOut,
+    /// The connection was reset: the request may or may not have been applied, or may be later.
+    #[error("NETWORK_EXCEPTION")]
+    Disconnected,
+}
+
+impl Host {
+    pub(crate) fn connect(&self) -> Arc<Connection> {
+        let mut inner = self.shared.lock();
+        inner.connections += 1;
+        let (id, zero) = (ConnectionId(inner.connections), || AtomicU64::new(0));
+        Arc::new(Connection { id, last_arrival: zero(), last_due: zero(), resets: zero() })
+    }
+
+    /// Sends `request` to broker `to`. It is on its way when this returns; the answer is awaited at most `limit`.
+    pub(crate) fn send(
+        &self,
+        connection: &Arc<Connection>,
+        to: BrokerId,
+        request: Request,
+        limit: Duration,
+    ) -> RoundTrip {
+        let now = self.now();
+        let mut trip = RoundTrip {
+            host: self.clone(),
+            id: None,
+            due: now + limit,
+            back: Duration::ZERO,
+            parked: false,
+            stuck: None,
+            answer: None,
+            connection: connection.clone(),
+            age: connection.age(&self.life.link),
+            give_up_at: now + limit,
+            sleep: self.shared.executor.sleep_until(now + limit),
+        };
+        if self.is_dead() {
+            return trip;
+        }
+        let inner = &mut *self.shared.lock();
+        inner.count_call(now, &self.life);
+        let there = self.latency(inner);
+        trip.back = self.latency(inner);
+        let arrival = (now + there).max(Instant::from_micros(connection.last_arrival.load(Ordering::Relaxed)));
+        connection.last_arrival.store(arrival.as_micros(), Ordering::Relaxed);
+        let lost = self.life.link.cut_out.load(Ordering::Relaxed);
+        let suffix = if lost { " (lost: the link is cut)" } else { "" };
+        let digest = payload_digest(&request);
+        inner.trace.push(now, &self.life.node, digest, format_args!("-> {} {request}{suffix}", to.0));
+        if lost {
+            trip.stuck = Some(inner.number_stuck());
+        } else {
+            if let Request::SyncGroup { member_id, .. } = &request
+                && !inner.members.contains_key(member_id)
+            {
+                inner.members.insert(member_id.clone(), self.life.node.clone());
+            }
+            trip.id = Some(inner.cluster.submit(arrival, connection.id, to, request));
+            // Answers come in order too, as far as none is parked.
+            trip.due = (arrival + trip.back).max(Instant::from_micros(connection.last_due.load(Ordering::Relaxed)));
+            connection.last_due.store(trip.due.as_micros(), Ordering::Relaxed);
+            trip.set_sleep(trip.due.min(trip.give_up_at));
+            inner.nudge(arrival + self.shared.grace());
+        }
+        trip
+    }
+}
+
+/// What a trace line of a request does not show.
+fn payload_digest(request: &Request) -> u64 {
+    let Request::Produce { partitions } = request else { return 0 };
+    let mut hasher = DefaultHasher::new();
+    for record in partitions.iter().flat_map(|batch| batch.records.iter()) {
+        record.key.hash_into(&mut hasher);
+        record.value.hash_into(&mut hasher);
+        for header in &record.headers {
+            hasher.write(header.name.as_bytes());
+            hasher.write(&header.value);
+        }
+    }
+    hasher.finish()
+}
+
+trait HashInto {
+    fn hash_into(&self, hasher: &mut DefaultHasher);
+}
+
+impl HashInto for Option<bytes::Bytes> {
+    fn hash_into(&self, hasher: &mut DefaultHasher) {
+        match self {
+            Some(bytes) => {
+                hasher.write_usize(bytes.len());
+                hasher.write(bytes);
+            }
+            None => hasher.write_usize(usize::MAX),
+        }
+    }
+}
+
+/// A request on its way, as a future of its answer. Dropping it takes nothing back.
+#[derive(Debug)]
+#[must_use = "the answer comes only to who awaits it"]
+pub(crate) struct RoundTrip {
+    host: Host,
+    id: Option<RequestId>,
+    /// When the answer is here, unless it is parked.
+    due: Instant,
+    back: Duration,
+    parked: bool,
+    /// Its number among those that wait in vain.
+    stuck: Option<u64>,
+    /// An answer on its way back, and when it is here.
+    answer: Option<(Instant, Response)>,
+    connection: Arc<Connection>,
+    /// The connection's when this was sent.
+    age: u64,
+    give_up_at: Instant,
+    sleep: Sleep,
+}
+
+impl RoundTrip {
+    fn set_sleep(&mut self, until: Instant) {
+        self.sleep = self.host.shared.executor.sleep_until(until);
+    }
+
+    /// Takes an answer that has arrived at this end.
+    fn arrive(&mut self, now: Instant, response: Response) -> Poll<Result<Response, NetworkError>> {
+        let link = &self.host.life.link;
+        let lose = link.lose_answers.load(Ordering::Relaxed);
+        let cut = link.cut_in.load(Ordering::Relaxed);
+        let mut inner = self.host.shared.lock();
+        if !cut && lose == 0 {
+            inner.trace.push(now, &self.host.life.node, 0, format_args!("<- {response}"));
+            return Poll::Ready(Ok(response));
+        }
+        inner.trace.push(now, &self.host.life.node, 0, format_args!("<- (lost) {response}"));
+        if cut {
+            self.stuck = Some(inner.number_stuck());
+            drop(inner);
+            self.set_sleep(self.give_up_at);
+            return Poll::Pending;
+        }
+        drop(inner);
+        link.lose_answers.store(lose - 1, Ordering::Relaxed);
+        self.reset();
+        Poll::Ready(Err(NetworkError::Disconnected))
+    }
+
+    /// Ends the connection: everything under way on it learns that its answer will not come.
+    fn reset(&self) {
+        self.connection.resets.fetch_add(1, Ordering::Relaxed);
+        self.host.shared.lock().wake_waiters();
+    }
+}
+
+impl Future for RoundTrip {
+    type Output = Result<Response, NetworkError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if this.host.is_dead() {
+            return Poll::Pending;
+        }
+        if this.connection.age(&this.host.life.link) != this.age {
+            return Poll::Ready(Err(NetworkError::Disconnected));
+        }
+        let now = this.host.now();
+        if let Some(id) = this.id.filter(|_| now >= this.due) {
+            let mut inner = this.host.shared.lock();
+            inner.pump(now);
+            match inner.cluster.take_response(id) {
+                Some((answered, response)) => {
+                    inner.waiters.remove(&id);
+                    drop(inner);
+                    this.id = None;
+                    this.answer = Some((answered + this.back, response));
+                    let arrival = (answered + this.back).max(now);
+                    this.set_sleep(arrival.min(this.give_up_at));
+                }
+                None => {
+                    inner.waiters.insert(id, cx.waker().clone());
+                    drop(inner);
+                    if !this.parked {
+                        this.parked = true;
+                        this.set_sleep(this.give_up_at);
+                    }
+                }
+            }
+        }
+        if let Some((_, response)) = this.answer.take_if(|(arrival, _)| *arrival <= now)
+            && let Poll::Ready(answer) = this.arrive(now, response)
+        {
+            return Poll::Ready(answer);
+        }
+        if let Some(number) = this.stuck {
+            this.host.shared.lock().stuck.insert(number, cx.waker().clone());
+        }
+        if now < this.give_up_at {
+            return Pin::new(&mut this.sleep).poll(cx).map(|()| Err(NetworkError::TimedOut));
+        }
+        this.reset();
+        Poll::Ready(Err(NetworkError::TimedOut))
+    }
+}
+
+impl Drop for RoundTrip {
+    fn drop(&mut self) {
+        if self.id.is_some() || self.stuck.is_some() {
+            let mut inner = self.host.shared.lock();
+            let stuck = self.stuck.and_then(|number| inner.stuck.remove(&number));
+            let waiter = self.id.and_then(|id| {
+                inner.cluster.forget(id);
+                inner.waiters.remove(&id)
+            });
+            drop(inner);
+            drop((stuck, waiter));
+        }
+    }
+}

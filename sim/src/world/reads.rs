@@ -1,0 +1,121 @@
+//! What the cluster and the index hold, read and changed straight, without a client and without a network.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use compact_str::CompactString;
+use seriatim_core::identity::{TopicPartition, Version};
+use seriatim_core::transport::{Committed, Watermarks};
+
+use super::World;
+use crate::cluster::audit::GroupState;
+use crate::cluster::protocol::{BatchSlice, BrokerId, CreateTopic, FetchPartition, Record, Request, Response};
+
+impl World {
+    /// Creates a topic at once.
+    ///
+    /// # Panics
+    /// When the cluster refuses it, as it does for a topic that exists.
+    pub fn create_topic(&self, name: &str, partitions: u32) {
+        let topic = CreateTopic { name: name.into(), partitions, replication: 1 };
+        match self.ask(BrokerId(0), Request::CreateTopics { topics: vec![topic] }) {
+            Some(Response::CreateTopics { topics }) if topics.iter().all(|(_, error)| error.is_none()) => {}
+            other => panic!("topic `{name}` was not created: {other:?}"),
+        }
+    }
+
+    /// Grows a topic to `partitions` in all, at once.
+    ///
+    /// # Panics
+    /// When the cluster refuses it.
+    pub fn grow_topic(&self, name: &str, partitions: u32) {
+        match self.ask(BrokerId(0), Request::CreatePartitions { topics: vec![(name.into(), partitions)] }) {
+            Some(Response::CreatePartitions { topics }) if topics.iter().all(|(_, error)| error.is_none()) => {}
+            other => panic!("topic `{name}` did not grow: {other:?}"),
+        }
+    }
+
+    /// The partitions of a topic; none when there is no such topic.
+    pub fn partitions(&self, topic: &str) -> Vec<TopicPartition> {
+        let count = match self.ask(BrokerId(0), Request::Metadata { topics: Some(vec![topic.into()]) }) {
+            Some(Response::Metadata { topics, .. }) => topics.first().map_or(0, |topic| topic.leaders.len()),
+            _ => 0,
+        };
+        let name: Arc<str> = topic.into();
+        (0..count).map(|number| TopicPartition::new(name.clone(), number as i32)).collect()
+    }
+
+    /// Every record of a topic with its offset, by partition.
+    pub fn log(&self, topic: &str) -> BTreeMap<TopicPartition, Vec<(i64, Record)>> {
+        self.partitions(topic).into_iter().map(|partition| (partition.clone(), self.read_log(&partition))).collect()
+    }
+
+    fn read_log(&self, partition: &TopicPartition) -> Vec<(i64, Record)> {
+        let found = {
+            let inner = self.shared.current();
+            inner.cluster.leader(partition).zip(inner.cluster.watermarks(partition))
+        };
+        let Some((leader, watermarks)) = found else { return Vec::new() };
+        let fetch = FetchPartition { partition: partition.clone(), offset: watermarks.start, records_max: usize::MAX };
+        let (max_wait, records_max) = (Duration::ZERO, usize::MAX);
+        match self.ask(leader, Request::Fetch { max_wait, records_max, partitions: vec![fetch] }) {
+            Some(Response::Fetch { partitions }) => partitions
+                .iter()
+                .flat_map(|fetched| fetched.batches.iter().flat_map(BatchSlice::iter))
+                .map(|(offset, record)| (offset, record.clone()))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// First and next offsets of a partition.
+    pub fn watermarks(&self, partition: &TopicPartition) -> Option<Watermarks> {
+        self.shared.current().cluster.watermarks(partition)
+    }
+
+    /// What `group` committed for the partitions of `topic`; partitions without a commit are absent.
+    pub fn committed(&self, group: &str, topic: &str) -> BTreeMap<TopicPartition, Committed> {
+        let partitions = self.partitions(topic);
+        let inner = self.shared.current();
+        let read = |partition: TopicPartition| Some((partition.clone(), inner.cluster.committed(group, &partition)?));
+        partitions.into_iter().filter_map(read).collect()
+    }
+
+    /// Records of `topic` from what `group` committed, or from the start, to the end.
+    pub fn lag(&self, group: &str, topic: &str) -> u64 {
+        let partitions = self.partitions(topic);
+        let inner = self.shared.current();
+        let lag = |partition: &TopicPartition| {
+            let marks = inner.cluster.watermarks(partition)?;
+            let committed = inner.cluster.committed(group, partition).map_or(marks.start, |committed| committed.offset);
+            Some((marks.end - committed.max(marks.start)).max(0).unsigned_abs())
+        };
+        partitions.iter().filter_map(lag).sum()
+    }
+
+    /// State and generation of a group.
+    pub fn group_state(&self, group: &str) -> Option<(GroupState, i32)> {
+        self.shared.current().cluster.group_state(group)
+    }
+
+    /// Records that live members of `group` polled and that no committed offset covers: what a crash puts at stake.
+    pub fn in_flight(&self, group: &str) -> u64 {
+        let inner = self.shared.current();
+        inner.in_flight(group, |partition| {
+            inner.cluster.committed(group, partition).map_or(0, |committed| committed.offset)
+        })
+    }
+
+    fn ask(&self, to: BrokerId, request: Request) -> Option<Response> {
+        self.shared.lock().ask(self.now(), to, request)
+    }
+
+    /// What a reader of the index sees.
+    pub fn index_documents(&self) -> BTreeMap<CompactString, (Version, Bytes)> {
+        let inner = self.shared.current();
+        let documents = inner.index.memory().documents();
+        documents.map(|(id, version, body)| (id.into(), (version, body.clone()))).collect()
+    }
+}
