@@ -153,18 +153,15 @@ fn pass(plan: &Plan) -> Result<(), TestCaseError> {
     Err(TestCaseError::fail(format!("\n{block}\n{}", plan.to_toml())))
 }
 
-fn config(cases: u32) -> ProptestConfig {
+fn config() -> ProptestConfig {
     let seeds = FileFailurePersistence::Direct(concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/drawn.seeds"));
-    ProptestConfig {
-        cases,
-        max_shrink_iters: 2_000,
-        failure_persistence: Some(Box::new(seeds)),
-        ..ProptestConfig::default()
-    }
+    let max_shrink_iters = 2_000;
+    // `PROPTEST_CASES` draws more.
+    ProptestConfig { max_shrink_iters, failure_persistence: Some(Box::new(seeds)), ..ProptestConfig::default() }
 }
 
 proptest! {
-    #![proptest_config(config(150))]
+    #![proptest_config(config())]
 
     #[test]
     fn any_distributed_plan_passes(plan in plan(Mode::Distributed)) {
