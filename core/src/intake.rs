@@ -197,13 +197,10 @@ impl Cell {
         Some((room, stuck, turns.then(|| state.custody.partitions())))
     }
 
-    /// For the steward: the next step and the earliest deadline of a drain. `None` at the end.
-    fn next_step(&self, now: Instant) -> Option<(Step, Option<Instant>)> {
+    /// For the steward: the next step. `None` at the end.
+    fn next_step(&self, now: Instant) -> Option<Step> {
         let mut state = self.lock();
-        if state.end.is_some() {
-            return None;
-        }
-        Some((state.custody.step(now), state.custody.drain_deadline()))
+        state.end.is_none().then(|| state.custody.step(now))
     }
 
     fn finish(&self, how: Result<(), TransportError>) {
@@ -432,17 +429,42 @@ fn take_inactive(queue: &mut VecDeque<(Record, Claim)>, custody: &Custody) -> Ve
     inactive
 }
 
+/// How long the answer to a commit is awaited.
+const COMMIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// The answer to a commit. `None` when it takes too long, or when an event must be released without it.
+async fn answered<E: Env, F: Future>(env: &E, cell: &Cell, commit: F) -> Option<F::Output> {
+    let mut commit = pin!(commit);
+    let until = env.now() + COMMIT_LIMIT;
+    loop {
+        let until = {
+            let state = cell.lock();
+            if state.end.is_some() || state.custody.has_lost() {
+                return None;
+            }
+            state.custody.drain_deadline().map_or(until, |deadline| deadline.min(until))
+        };
+        let wait = until.since(env.now());
+        if wait.is_zero() {
+            return None;
+        }
+        let (decide, sleep) = (pin!(cell.decide.notified()), pin!(env.sleep(wait)));
+        if let Either::Left((answer, _)) = select(commit.as_mut(), select(decide, sleep)).await {
+            return Some(answer);
+        }
+    }
+}
+
 /// Carries out what the custody decides.
 async fn steward<E: Env, G: Group>(env: E, group: G, cell: Arc<Cell>) {
     loop {
-        let Some((step, deadline)) = cell.next_step(env.now()) else {
+        let Some(step) = cell.next_step(env.now()) else {
             group.leave().await;
             return;
         };
         match step {
             Step::Commit(commits) => {
-                let limit = deadline.map_or(Duration::from_secs(60), |deadline| deadline.since(env.now()));
-                let answer = env.timeout(limit, group.commit(commits.clone())).await;
+                let answer = answered(&env, &cell, group.commit(commits.clone())).await;
                 let results = answer.unwrap_or_else(|| {
                     let late = || TransportError::new(ErrorKind::UnknownOutcome, "REQUEST_TIMED_OUT", "committing");
                     commits.iter().map(|_| Err(late())).collect()

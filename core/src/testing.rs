@@ -99,6 +99,10 @@ pub(crate) struct Lines {
     pub(crate) producer_errors: VecDeque<TransportError>,
     /// Commits.
     pub(crate) commits: Vec<Commit>,
+    /// Whether commits stay without an answer.
+    pub(crate) commits_hang: bool,
+    /// Rebalance events given back.
+    pub(crate) released: Vec<RebalanceId>,
     /// Whether readers by assignment get nothing.
     pub(crate) unreadable: bool,
     /// Whether the member left.
@@ -196,10 +200,14 @@ impl Group for Script {
     async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<(), TransportError>> {
         let results = commits.iter().map(|_| Ok(())).collect();
         self.lines().commits.extend(commits);
+        if self.lines().commits_hang {
+            std::future::pending::<()>().await;
+        }
         results
     }
 
-    async fn release(&self, _: RebalanceId) -> Result<(), TransportError> {
+    async fn release(&self, event: RebalanceId) -> Result<(), TransportError> {
+        self.lines().released.push(event);
         Ok(())
     }
 

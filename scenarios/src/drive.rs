@@ -2,7 +2,7 @@
 //!
 //! A run has two phases. While documents flow the [`faults`] strike; when nothing is left to strike, or when the
 //! publisher has declared its run complete, the world heals: what is down comes back, and everything must come to its
-//! end within a bound. A [`Variant`] puts other implementations behind the ports: that is how flawed pipelines are made.
+//! end within a bound. A [`Variant`] puts other implementations behind the ports: flawed pipelines are made so.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -156,7 +156,7 @@ fn seeds_per_second(tally: &Tally) -> f64 {
     tally.seeds as f64 / tally.wall.as_secs_f64().max(1e-9)
 }
 
-/// The closing table. Faults are told as injected, of these with work in flight, and the least records in flight at one.
+/// The closing table. Faults are told as injected, of these with work in flight, and the least in flight at one.
 pub fn table(tallies: &[Tally]) -> String {
     let mut table = Table::new();
     table.load_style(presets::ASCII_NO_BORDERS);

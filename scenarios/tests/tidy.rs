@@ -53,6 +53,10 @@ fn is_test(name: &str) -> bool {
 
 /// The line without what stands inside string literals.
 fn without_strings(line: &str) -> String {
+    // A raw string ends at its own mark; what it holds is not to be broken.
+    if let (Some(start), Some(end)) = (line.find("r#\""), line.rfind("\"#")) {
+        return format!("{}{}", &line[..start], &line[end.max(start)..]);
+    }
     let (mut out, mut inside, mut escaped) = (String::new(), false, false);
     for letter in line.chars() {
         match letter {

@@ -1,8 +1,8 @@
 //! The network between processes, the cluster and the index: latency, cut links, and what a process is to all of them.
 //!
 //! Nothing is delivered by a task. A sender submits its request with a time of arrival, sleeps one round trip, advances
-//! the servers to now and takes its answer; only an answer that is not there yet parks it. A ticker advances the servers
-//! for senders that died. A request outlives its sender; a dead sender submits nothing and receives nothing.
+//! the servers to now and takes its answer; only an answer that is not there yet parks it. A ticker advances them for
+//! senders that died. A request outlives its sender; a dead sender submits nothing and receives nothing.
 
 mod life;
 mod round_trip;

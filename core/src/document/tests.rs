@@ -1,3 +1,5 @@
+//! What a document reads, keeps and writes, against a list of pairs.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Both wire forms of an event, there and back.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -3,6 +3,7 @@
 use super::*;
 use crate::identity::Epoch;
 use crate::testing::{Bench, Script, assigned};
+use crate::transport::RebalanceId;
 
 fn record(offset: i64) -> Record {
     let position = Position { partition: TopicPartition::new("t", 0), offset, epoch: Epoch(1) };
@@ -64,4 +65,38 @@ fn parts_of_a_claim_begin_once_and_settle_together() {
     second.done();
     bench.pass(Duration::from_secs(3));
     assert_eq!(script.lines().commits.iter().map(|commit| commit.offset).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn a_commit_without_an_answer_holds_no_release_up() {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    script.lines().commits_hang = true;
+    script.say([assigned(1), Polled::Records(vec![record(0), record(1)])]);
+    let mut intake = intake(&bench, &script);
+    let mut claims = claims(&bench, &mut intake);
+    let first = claims.remove(0);
+    assert!(first.begin());
+    first.done();
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(script.lines().commits.len(), 1, "it is out");
+    let partitions = || vec![(TopicPartition::new("t", 0), Epoch(1))];
+    let deadline = bench.now() + Duration::from_secs(2);
+    script.say([Polled::Revoking { event: RebalanceId(1), partitions: partitions(), deadline }]);
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(script.lines().released, [RebalanceId(1)], "its deadline has passed");
+
+    let second = claims.remove(0);
+    assert!(!second.begin());
+    script.say([
+        assigned(2),
+        Polled::Records(vec![Record { position: Position { epoch: Epoch(2), ..record(1).position }, ..record(1) }]),
+    ]);
+    let third = self::claims(&bench, &mut intake).remove(0);
+    assert!(third.begin());
+    third.done();
+    bench.pass(Duration::from_secs(2));
+    script.say([Polled::Lost { event: RebalanceId(2), partitions: vec![(TopicPartition::new("t", 0), Epoch(2))] }]);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(script.lines().released, [RebalanceId(1), RebalanceId(2)], "nothing of it can be committed any more");
 }

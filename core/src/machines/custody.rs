@@ -225,6 +225,11 @@ impl Custody {
         self.departures.iter().filter_map(|departure| departure.deadline).min()
     }
 
+    /// Whether an event waits that nothing can be committed for.
+    pub fn has_lost(&self) -> bool {
+        self.departures.iter().any(|departure| departure.deadline.is_none())
+    }
+
     /// What to do now. Call it again after each step, and whenever something changed.
     pub fn step(&mut self, now: Instant) -> Step {
         let mut wake = None;
