@@ -1,6 +1,6 @@
 //! What somebody reads who builds with a RUSTFLAGS variable, which replaces the flags of `.cargo/config.toml`.
 //!
-//! Building the whole crate that way would take minutes, so the check alone is cut out of the source and given to rustc.
+//! Building the whole crate that way would take minutes: the check alone is cut out of the source and given to rustc.
 
 use std::path::Path;
 use std::process::{Command, Output};
