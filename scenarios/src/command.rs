@@ -62,8 +62,8 @@ struct Explore {
     /// Only this scenario.
     #[arg(long, value_parser = parse_scenario)]
     scenario: Option<&'static Scenario>,
-    /// How many seeds of each scenario [default: 200, and 20 of ripgrep's history]. A campaign of 20 or more promises
-    /// that every kind of fault hit work in flight.
+    /// How many seeds of each scenario [default: 200, and fewer of ripgrep's history: see `list`]. A campaign of 20 or
+    /// more, 40 where any fault is drawn, promises that every kind hit work in flight.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// The first seed.

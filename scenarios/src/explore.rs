@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::fault::FaultKind;
 use crate::plan::Plan;
 use crate::run::{Exit, Outcome, RunOptions, RunReport, Runner, Stopwatch, Strikes, run_fresh};
-use crate::scenario::{PROMISE_SEEDS, Scenario};
+use crate::scenario::Scenario;
 
 /// Failing seeds after which a campaign stops.
 pub const FAILURES_MAX: usize = 3;
@@ -127,7 +127,7 @@ impl Tally {
 
     /// Whether the campaign was long enough to promise every kind of its scenario.
     pub fn promises(&self) -> bool {
-        self.seeds >= PROMISE_SEEDS
+        self.seeds >= self.scenario.promise_seeds()
     }
 
     /// How the campaign ends: a broken property outweighs a broken harness.
@@ -252,9 +252,9 @@ mod tests {
     #[test]
     fn a_kind_that_never_hit_work_in_flight_is_exit_2_once_the_campaign_is_long_enough() {
         let rebalances = find("distributed-rebalances").expect("listed");
-        let long = explore(rebalances, seeds(100, PROMISE_SEEDS, 2), &fake, &mut Quiet);
+        let long = explore(rebalances, seeds(100, rebalances.promise_seeds(), 2), &fake, &mut Quiet);
         assert_eq!((long.missed.as_slice(), long.exit()), (&[FaultKind::Join][..], Exit::Harness));
-        let short = explore(rebalances, seeds(100, PROMISE_SEEDS - 1, 2), &fake, &mut Quiet);
+        let short = explore(rebalances, seeds(100, rebalances.promise_seeds() - 1, 2), &fake, &mut Quiet);
         assert_eq!((short.missed.as_slice(), short.exit()), (&[FaultKind::Join][..], Exit::Pass));
     }
 

@@ -45,8 +45,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The kinds of faults that its plans are drawn from. A campaign of [`PROMISE_SEEDS`] seeds or more must have seen
-    /// each hit work in flight.
+    /// The kinds of faults that its plans are drawn from. A campaign of [`Scenario::promise_seeds`] seeds or more
+    /// must have seen each hit work in flight.
     pub fn kinds(&self) -> Vec<FaultKind> {
         use FaultKind::{Crash, IndexReject, IndexThrottle, IndexTimeoutAfter, IndexTimeoutBefore, Join, Pause, Stop};
         let mut kinds = match (self.faults, self.mode) {
@@ -76,18 +76,21 @@ impl Scenario {
         kinds
     }
 
+    /// Seeds from which on a campaign promises that every kind of its scenario hit work in flight. Swarm draws leave
+    /// kinds out of single runs, so that fewer promise nothing.
+    pub const fn promise_seeds(&self) -> u64 {
+        if matches!(self.faults, FaultSet::All) { 40 } else { 20 }
+    }
+
     /// Seeds of a campaign that is not told how many: fewer of ripgrep's history, whose runs are ten times as long.
     pub const fn default_seeds(&self) -> u64 {
         match self.source {
             Source::Generated => 200,
-            Source::Ripgrep => PROMISE_SEEDS,
+            Source::Ripgrep if matches!(self.faults, FaultSet::None) => 5,
+            Source::Ripgrep => self.promise_seeds(),
         }
     }
 }
-
-/// Seeds from which on a campaign promises that every kind of its scenario hit work in flight. Swarm draws leave kinds
-/// out of single runs, so that fewer promise nothing.
-pub const PROMISE_SEEDS: u64 = 20;
 
 macro_rules! scenario {
     ($name:literal, $mode:ident, $source:ident, $faults:ident, versions: $versions:literal, drain: $drain:literal,
