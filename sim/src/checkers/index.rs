@@ -55,7 +55,7 @@ impl HistoryIndex {
             index.take(&mut building, at, event, events);
         }
         for (invoked, records) in building.produces.values() {
-            records.iter().for_each(|record| index.unsure(*invoked, record));
+            records.iter().for_each(|record| index.told(*invoked, record));
         }
         if index.commits.values().flatten().all(|commit| commit.offset.is_none()) {
             index.commits_from_clients(events);
@@ -106,8 +106,8 @@ impl HistoryIndex {
                 let (invoked, records) = building.produces.remove(call).unwrap_or_default();
                 for (record, outcome) in records.iter().zip(outcomes) {
                     self.produce_acked(at, record, outcome);
-                    if matches!(outcome, Ack::Unknown(_)) {
-                        self.unsure(invoked, record);
+                    if !matches!(outcome, Ack::Fail(_)) {
+                        self.told(invoked, record);
                     }
                 }
             }
@@ -283,12 +283,13 @@ impl HistoryIndex {
         }
     }
 
-    /// A record without a known outcome: what it says may have been read.
-    fn unsure(&mut self, invoked: At, record: &Produced) {
+    /// A record that was not refused: what it says may be read before its sender hears that it was appended, if it ever
+    /// does.
+    fn told(&mut self, invoked: At, record: &Produced) {
         for lifecycle in &record.lifecycle {
             if matches!(lifecycle.kind, LifecycleKind::Dropped | LifecycleKind::Failed) {
-                let unsure = &mut self.output(&lifecycle.ticket).unsure;
-                *unsure = unsure.filter(|(at, _)| *at <= invoked).or(Some((invoked, lifecycle.kind)));
+                let told = &mut self.output(&lifecycle.ticket).told;
+                *told = told.filter(|(at, _)| *at <= invoked).or(Some((invoked, lifecycle.kind)));
             }
         }
     }

@@ -73,25 +73,37 @@ fn a_completion_with_a_child_pending_is_found() {
     story.finds("completed-early", &[2, complete, answered]);
 }
 
-/// A failure of the second publish that its worker told and never heard acknowledged.
-fn failure_told(story: &mut Story) {
+/// A failure of the second publish that its worker told.
+fn failure_told(story: &mut Story) -> Call {
     let lifecycle = vec![Lifecycle { ticket: ticket(1, 7, 0), kind: LifecycleKind::Failed, is_parent: true }];
     let (topic, stamp) = ("p_event_1".into(), None);
     let record = Produced { topic, partition: Some(0), key: None, stamp, size: 1, lifecycle };
-    story.produce_invoked("worker-0", vec![record]);
-    story.tell("worker-0", What::Crashed);
+    story.produce_invoked("worker-0", vec![record])
 }
 
 #[test]
-fn an_event_whose_sender_died_before_its_acknowledgement_may_have_been_read() {
+fn an_event_may_be_read_before_its_sender_hears_that_it_was_appended() {
     let one_failed = RunSummary { indexed: 1, failed: 1, ..all_indexed(2) };
     let mut story = half();
     failure_told(&mut story);
+    story.tell("worker-0", What::Crashed);
     story.complete(one_failed);
     // The record is given out again, and fails again.
     story.event("worker-1", ticket(1, 8, 0), LifecycleKind::Failed);
     story.clean();
-    // Not before it was sent, though.
+    // Nor need its sender have heard before the publisher does.
+    let mut story = half();
+    let call = failure_told(&mut story);
+    story.complete(one_failed);
+    story.produce_resolved("worker-0", call, vec![Ack::Ok((0, 0))]);
+    story.clean();
+    // Not before it was sent, though, and not when it was refused.
+    let mut story = half_answered();
+    let call = failure_told(&mut story);
+    story.produce_resolved("worker-0", call, vec![Ack::Fail("MESSAGE_TOO_LARGE".into())]);
+    let complete = story.complete(one_failed);
+    let again = story.event("worker-1", ticket(1, 8, 0), LifecycleKind::Failed);
+    story.finds("completed-early", &[2, complete, again]);
     let mut story = half_answered();
     let complete = story.complete(one_failed);
     failure_told(&mut story);
