@@ -23,7 +23,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let wall = watch.elapsed().as_secs_f64();
     let (rate, ratio) = (seeds as f64 / wall, virtual_time.as_secs_f64() / wall);
-    println!("{seeds} seeds in {wall:.1} s on one core: {rate:.0} seeds/s, {ratio:.0} times real time, {failed} failed");
+    println!(
+        "{seeds} seeds in {wall:.1} s on one core: {rate:.0} seeds/s, {ratio:.0} times real time, {failed} failed"
+    );
     Ok(())
 }
 
