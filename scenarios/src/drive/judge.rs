@@ -112,7 +112,7 @@ fn own(stuck: Option<String>, progress: &Progress, expected: &Totals) -> Vec<Vio
             children: summary.counts.children.total(),
         };
         if found != *expected {
-            add("summary-mismatch", format!("the summary says {found:?}, the operations are {expected:?}"));
+            add("run-totals", format!("the summary says {found:?}, the operations are {expected:?}"));
         }
     }
     violations

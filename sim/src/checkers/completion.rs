@@ -37,7 +37,7 @@ fn early(index: &HistoryIndex, id: RunId, run: &Run, complete: At, found: &mut V
             let words =
                 format!("run {id:?} was declared complete before the publish of {} was acknowledged", publish.id);
             found.push(Violation::new(CHECKER, "completed-early", words, [complete, acked]).about(publish.id.clone()));
-        } else if closed.is_none_or(|closed| closed > complete) {
+        } else if index.may_be_closed(id, publish.ticket.sequence).is_none_or(|closed| closed > complete) {
             let state = state_at(index, publish, complete);
             let words = format!("run {id:?} was declared complete while {} was pending: {state}", publish.id);
             let witness = [publish.invoked, complete].into_iter().chain(closed);
@@ -184,12 +184,14 @@ fn classes(attempt: &Attempt, until: At) -> Classes {
         bounds.low += u64::from(may && alone);
     };
     for output in attempt.outputs.values() {
-        let gave_up = output.gave_up.filter(|(at, _)| *at <= until).map(|(_, kind)| kind);
+        let gave_up = output.gave_up.filter(|(at, _)| *at <= until);
+        let gave_up = gave_up.or(output.unsure.filter(|(at, _)| *at <= until)).map(|(_, kind)| kind);
         let answered = output.answered.filter(|(at, _)| *at <= until).map(|(_, outcome)| outcome);
         let indexed = answered.is_some_and(WriteOutcome::is_indexed);
         let dropped = gave_up == Some(LifecycleKind::Dropped);
         let failed = gave_up == Some(LifecycleKind::Failed) || answered == Some(WriteOutcome::Rejected);
-        let alone = u8::from(indexed) + u8::from(dropped) + u8::from(failed) == 1;
+        let known = output.terminal().is_some_and(|at| at <= until);
+        let alone = known && u8::from(indexed) + u8::from(dropped) + u8::from(failed) == 1;
         count(&mut classes.indexed, indexed, alone);
         count(&mut classes.dropped, dropped, alone);
         count(&mut classes.failed, failed, alone);
@@ -216,7 +218,7 @@ fn adds_up(index: &HistoryIndex, id: RunId, run: &Run, complete: At, summary: &R
     let mut total = Classes::default();
     for publish in acked {
         let attempts = index.attempts_of(id, publish.ticket.sequence);
-        let closed = attempts.filter(|(_, attempt)| attempt.closed().is_some_and(|closed| closed <= complete));
+        let closed = attempts.filter(|(_, attempt)| attempt.may_be_closed().is_some_and(|closed| closed <= complete));
         let closed: Vec<Classes> = closed.map(|(_, attempt)| classes(attempt, complete)).collect();
         if closed.is_empty() {
             // An early completion is reported as such; there is nothing to compare with.

@@ -81,6 +81,8 @@ pub struct Output {
     pub event: Option<(At, LifecycleKind)>,
     /// Whether some acknowledged event, or an acknowledged dead letter, says dropped or failed.
     pub gave_up: Option<(At, LifecycleKind)>,
+    /// When a dropped or failed event was handed over whose fate its sender never learnt: it may lie there.
+    pub unsure: Option<(At, LifecycleKind)>,
 }
 
 impl Output {
@@ -89,6 +91,11 @@ impl Output {
         let answered = self.answered.map(|(at, _)| at);
         let gave_up = self.gave_up.map(|(at, _)| at);
         answered.into_iter().chain(gave_up).min()
+    }
+
+    /// From when it may have been terminal, for all that is known.
+    fn may_be_terminal(&self) -> Option<At> {
+        self.terminal().into_iter().chain(self.unsure.map(|(at, _)| at)).min()
     }
 
     /// When a worker had nothing more to do for it: it lies on the destination topic, or its end is acknowledged.
@@ -135,6 +142,11 @@ impl Attempt {
     /// When all of its outputs, the parent among them, were terminal.
     pub fn closed(&self) -> Option<At> {
         self.all(Output::terminal)
+    }
+
+    /// From when all of them may have been, for all that is known.
+    pub fn may_be_closed(&self) -> Option<At> {
+        self.all(Output::may_be_terminal)
     }
 
     /// When a worker had nothing more to do for it.

@@ -54,6 +54,9 @@ impl HistoryIndex {
         for (at, event) in events.iter().enumerate() {
             index.take(&mut building, at, event, events);
         }
+        for (invoked, records) in building.produces.values() {
+            records.iter().for_each(|record| index.unsure(*invoked, record));
+        }
         if index.commits.values().flatten().all(|commit| commit.offset.is_none()) {
             index.commits_from_clients(events);
         }
@@ -95,14 +98,17 @@ impl HistoryIndex {
                 }
             }
             What::ProduceInvoked { call, records, .. } => {
-                building.produces.insert(*call, records);
+                building.produces.insert(*call, (at, records));
                 records.iter().for_each(|record| self.produced(at, record));
             }
             What::ProduceResolved { call, outcomes } => {
                 self.resolved.insert(*call, at);
-                let records = building.produces.remove(call).unwrap_or_default();
+                let (invoked, records) = building.produces.remove(call).unwrap_or_default();
                 for (record, outcome) in records.iter().zip(outcomes) {
                     self.produce_acked(at, record, outcome);
+                    if matches!(outcome, Ack::Unknown(_)) {
+                        self.unsure(invoked, record);
+                    }
                 }
             }
             What::BulkInvoked { call, writes } => {
@@ -277,6 +283,16 @@ impl HistoryIndex {
         }
     }
 
+    /// A record without a known outcome: what it says may have been read.
+    fn unsure(&mut self, invoked: At, record: &Produced) {
+        for lifecycle in &record.lifecycle {
+            if matches!(lifecycle.kind, LifecycleKind::Dropped | LifecycleKind::Failed) {
+                let unsure = &mut self.output(&lifecycle.ticket).unsure;
+                *unsure = unsure.filter(|(at, _)| *at <= invoked).or(Some((invoked, lifecycle.kind)));
+            }
+        }
+    }
+
     fn lifecycle_sent(&mut self, at: At, lifecycle: &Lifecycle) {
         if lifecycle.is_parent {
             self.attempt(&lifecycle.ticket).outputs_known = Some(lifecycle.ticket.ordinal + 1);
@@ -348,6 +364,11 @@ impl HistoryIndex {
         self.attempts_of(run, sequence).filter_map(|(_, attempt)| attempt.closed()).min()
     }
 
+    /// From when a publish may have been finished, for all that is known.
+    pub fn may_be_closed(&self, run: RunId, sequence: u64) -> Option<At> {
+        self.attempts_of(run, sequence).filter_map(|(_, attempt)| attempt.may_be_closed()).min()
+    }
+
     /// The group's offset of a partition at the end of the history.
     pub fn last_committed(&self, partition: &TopicPartition) -> Option<i64> {
         let of_partition = self.commits.iter().filter(|((_, committed), _)| committed == partition);
@@ -365,7 +386,7 @@ impl HistoryIndex {
 #[derive(Default)]
 struct Building<'e> {
     publishes: BTreeMap<Call, usize>,
-    produces: BTreeMap<Call, &'e [Produced]>,
+    produces: BTreeMap<Call, (At, &'e [Produced])>,
     bulks: BTreeMap<Call, &'e [IndexWrite]>,
     rebalances: BTreeMap<(Call, u64), At>,
 }

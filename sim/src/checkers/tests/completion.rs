@@ -73,6 +73,32 @@ fn a_completion_with_a_child_pending_is_found() {
     story.finds("completed-early", &[2, complete, answered]);
 }
 
+/// A failure of the second publish that its worker told and never heard acknowledged.
+fn failure_told(story: &mut Story) {
+    let lifecycle = vec![Lifecycle { ticket: ticket(1, 7, 0), kind: LifecycleKind::Failed, is_parent: true }];
+    let (topic, stamp) = ("p_event_1".into(), None);
+    let record = Produced { topic, partition: Some(0), key: None, stamp, size: 1, lifecycle };
+    story.produce_invoked("worker-0", vec![record]);
+    story.tell("worker-0", What::Crashed);
+}
+
+#[test]
+fn an_event_whose_sender_died_before_its_acknowledgement_may_have_been_read() {
+    let one_failed = RunSummary { indexed: 1, failed: 1, ..all_indexed(2) };
+    let mut story = half();
+    failure_told(&mut story);
+    story.complete(one_failed);
+    // The record is given out again, and fails again.
+    story.event("worker-1", ticket(1, 8, 0), LifecycleKind::Failed);
+    story.clean();
+    // Not before it was sent, though.
+    let mut story = half_answered();
+    let complete = story.complete(one_failed);
+    failure_told(&mut story);
+    let again = story.event("worker-1", ticket(1, 8, 0), LifecycleKind::Failed);
+    story.finds("completed-early", &[2, complete, again]);
+}
+
 #[test]
 fn outputs_of_two_attempts_do_not_make_a_whole_one() {
     let mut story = half_answered();
