@@ -185,7 +185,7 @@ fn classes(attempt: &Attempt, until: At) -> Classes {
     };
     for output in attempt.outputs.values() {
         let gave_up = output.gave_up.filter(|(at, _)| *at <= until);
-        let gave_up = gave_up.or(output.unsure.filter(|(at, _)| *at <= until)).map(|(_, kind)| kind);
+        let gave_up = gave_up.or(output.told.filter(|(at, _)| *at <= until)).map(|(_, kind)| kind);
         let answered = output.answered.filter(|(at, _)| *at <= until).map(|(_, outcome)| outcome);
         let indexed = answered.is_some_and(WriteOutcome::is_indexed);
         let dropped = gave_up == Some(LifecycleKind::Dropped);

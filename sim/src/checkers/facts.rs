@@ -81,8 +81,8 @@ pub struct Output {
     pub event: Option<(At, LifecycleKind)>,
     /// Whether some acknowledged event, or an acknowledged dead letter, says dropped or failed.
     pub gave_up: Option<(At, LifecycleKind)>,
-    /// When a dropped or failed event was handed over whose fate its sender never learnt: it may lie there.
-    pub unsure: Option<(At, LifecycleKind)>,
+    /// When a dropped or failed event was first handed over: from then on it may lie there, whatever its sender learns.
+    pub told: Option<(At, LifecycleKind)>,
 }
 
 impl Output {
@@ -95,7 +95,7 @@ impl Output {
 
     /// From when it may have been terminal, for all that is known.
     fn may_be_terminal(&self) -> Option<At> {
-        self.terminal().into_iter().chain(self.unsure.map(|(at, _)| at)).min()
+        self.terminal().into_iter().chain(self.told.map(|(at, _)| at)).min()
     }
 
     /// When a worker had nothing more to do for it: it lies on the destination topic, or its end is acknowledged.
