@@ -191,6 +191,12 @@ impl Document {
         out.push(b'}');
     }
 
+    /// Bytes that it takes in memory, about: what bounds of queues count.
+    pub fn weight(&self) -> usize {
+        let Content { id, source, fields, .. } = &*self.0;
+        id.len() + source.len() + 64 * fields.len()
+    }
+
     /// Its JSON as a search backend shall have it: the id and the fields, nothing of the pipeline's own.
     pub fn to_index_json(&self) -> Bytes {
         let Content { source, fields, .. } = &*self.0;

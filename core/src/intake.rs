@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use crate::env::{Env, Instant};
 use crate::identity::{Position, TopicPartition};
 use crate::machines::custody::{Custody, CustodyConfig, Step};
-use crate::transport::{ErrorKind, Group, GroupConfig, Polled, Poller, Record, Transport, TransportError};
+use crate::transport::{Admin, ErrorKind, Group, GroupConfig, Polled, Poller, Record, Transport, TransportError};
 
 /// How an intake consumes.
 #[derive(Clone, Debug)]
@@ -35,6 +35,10 @@ pub struct IntakeConfig {
     /// Time without any progress while records are out after which polling stops, so that the group takes the
     /// partitions away.
     pub processing_limit: Duration,
+    /// Bytes of records that may be taken and not settled.
+    pub bytes_max: usize,
+    /// How often an intake at rest reads back what the group has committed.
+    pub read_back_interval: Duration,
     /// Time for a drain when the intake is closed.
     pub close_limit: Duration,
 }
@@ -48,6 +52,8 @@ impl IntakeConfig {
             poll_records_max: 500,
             poll_wait: Duration::from_millis(500),
             processing_limit: Duration::from_secs(600),
+            bytes_max: 64 << 20,
+            read_back_interval: Duration::from_secs(30),
             close_limit: Duration::from_secs(10),
         }
     }
@@ -65,6 +71,7 @@ pub struct Claim {
 struct Hold {
     cell: Arc<Cell>,
     position: Position,
+    bytes: usize,
     begun: AtomicBool,
     failed: AtomicBool,
 }
@@ -127,7 +134,7 @@ impl Drop for Claim {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.cell.settled(&self.position, *self.begun.get_mut(), !*self.failed.get_mut());
+        self.cell.settled(&self.position, self.bytes, *self.begun.get_mut(), !*self.failed.get_mut());
     }
 }
 
@@ -151,9 +158,24 @@ struct State {
     /// When the component last took or settled a record, as far as the poll task knows.
     last_progress: Instant,
     progressed: bool,
-    /// Records held at which a paused intake has half of its room again.
-    resume_held: usize,
+    /// Bytes of the records that are taken and not settled.
+    bytes: usize,
+    bytes_max: usize,
+    /// Delivery is paused until half of the room is free again.
+    paused: bool,
     low_room: usize,
+}
+
+impl State {
+    /// Records that may still be taken.
+    fn room(&self) -> usize {
+        if self.bytes >= self.bytes_max { 0 } else { self.custody.room() }
+    }
+
+    /// Whether a paused delivery may go on.
+    fn has_room_again(&self) -> bool {
+        self.bytes <= self.bytes_max / 2 && self.custody.room() >= self.low_room
+    }
 }
 
 impl Cell {
@@ -161,11 +183,12 @@ impl Cell {
         self.state.lock().expect("no code panics while it holds an intake")
     }
 
-    fn settled(&self, position: &Position, begun: bool, done: bool) {
+    fn settled(&self, position: &Position, bytes: usize, begun: bool, done: bool) {
         let mut state = self.lock();
+        state.bytes = state.bytes.saturating_sub(bytes);
         let decide = state.custody.settled(position, begun, done);
         state.progressed = true;
-        let room = state.custody.held() == state.resume_held;
+        let room = state.paused && state.has_room_again();
         drop(state);
         if decide {
             self.decide.notify_one();
@@ -175,14 +198,8 @@ impl Cell {
         }
     }
 
-    /// For the poll task: the room, whether the component is stuck, and the partitions to pause or resume if the
-    /// room calls for it. `None` at the end.
-    fn poll_plan(
-        &self,
-        paused: bool,
-        now: Instant,
-        processing_limit: Duration,
-    ) -> Option<(usize, bool, Option<Vec<TopicPartition>>)> {
+    /// For the poll task: what to do next. `None` at the end.
+    fn poll_plan(&self, now: Instant, processing_limit: Duration) -> Option<PollPlan> {
         let mut state = self.lock();
         if state.end.is_some() {
             return None;
@@ -191,10 +208,17 @@ impl Cell {
         if std::mem::take(&mut state.progressed) || handed_out == 0 {
             state.last_progress = now;
         }
-        let stuck = now.since(state.last_progress) > processing_limit;
-        let room = state.custody.room();
-        let turns = if paused { room >= state.low_room } else { room == 0 };
-        Some((room, stuck, turns.then(|| state.custody.partitions())))
+        if now.since(state.last_progress) > processing_limit {
+            return Some(PollPlan::Stuck);
+        }
+        let room = state.room();
+        let turns = if state.paused { state.has_room_again() } else { room == 0 };
+        state.paused ^= turns;
+        Some(match (turns, state.paused) {
+            (true, true) => PollPlan::Pause(state.custody.partitions()),
+            (true, false) => PollPlan::Resume(state.custody.partitions()),
+            (false, paused) => PollPlan::Poll { room, paused },
+        })
     }
 
     /// For the steward: the next step. `None` at the end.
@@ -215,6 +239,18 @@ impl Cell {
     }
 }
 
+/// What the poll task does next.
+enum PollPlan {
+    /// Ask for as many records as there is room for.
+    Poll { room: usize, paused: bool },
+    /// No room: stop delivery, and go on polling.
+    Pause(Vec<TopicPartition>),
+    /// There is room again.
+    Resume(Vec<TopicPartition>),
+    /// The component does not move: do not poll, so that the group takes the partitions away.
+    Stuck,
+}
+
 /// A group consumer whose records come as claims.
 #[derive(Debug)]
 pub struct Intake<E> {
@@ -229,13 +265,14 @@ impl<E: Env> Intake<E> {
         let (poller, group) = transport.join(config.group.clone()).await?;
         let state = State {
             low_room: (config.custody.records_max / 2).max(1),
-            resume_held: config.custody.records_max
-                - (config.custody.records_max / 2).max(1).min(config.custody.records_max),
             custody: Custody::new(config.custody.clone()),
             queue: VecDeque::new(),
             end: None,
             last_progress: env.now(),
             progressed: false,
+            bytes: 0,
+            bytes_max: config.bytes_max,
+            paused: false,
         };
         let cell = Arc::new(Cell {
             state: Mutex::new(state),
@@ -244,8 +281,13 @@ impl<E: Env> Intake<E> {
             room: Notify::new(),
         });
         let close_limit = config.close_limit;
+        let read_back = ReadBack {
+            admin: transport.admin(),
+            group: config.group.group.clone(),
+            interval: config.read_back_interval,
+        };
         env.spawn(poll_records(env.clone(), poller, group.clone(), cell.clone(), config));
-        env.spawn(steward(env.clone(), group, cell.clone()));
+        env.spawn(steward(env.clone(), group, read_back, cell.clone()));
         Ok(Intake { env, cell, close_limit })
     }
 
@@ -329,23 +371,23 @@ async fn poll_records<E: Env, P: Poller, G: Group>(
     cell: Arc<Cell>,
     config: IntakeConfig,
 ) {
-    let mut paused = false;
     loop {
-        let Some((room, stuck, partitions)) = cell.poll_plan(paused, env.now(), config.processing_limit) else {
-            return;
-        };
-        if stuck {
-            env.sleep(Duration::from_millis(200)).await;
-            continue;
-        }
-        if let Some(partitions) = partitions {
-            if paused {
-                group.resume(&partitions)
-            } else {
-                group.pause(&partitions)
+        let (room, paused) = match cell.poll_plan(env.now(), config.processing_limit) {
+            None => return,
+            Some(PollPlan::Poll { room, paused }) => (room, paused),
+            Some(PollPlan::Pause(partitions)) => {
+                group.pause(&partitions);
+                continue;
             }
-            paused = !paused;
-        }
+            Some(PollPlan::Resume(partitions)) => {
+                group.resume(&partitions);
+                continue;
+            }
+            Some(PollPlan::Stuck) => {
+                env.sleep(Duration::from_millis(200)).await;
+                continue;
+            }
+        };
         let records_max = room.clamp(1, config.poll_records_max);
         let polled = {
             let poll = pin!(poller.poll(records_max, config.poll_wait));
@@ -379,7 +421,7 @@ fn take_in(cell: &Arc<Cell>, polled: Polled) {
     if state.end.is_some() {
         return;
     }
-    let State { custody, queue, .. } = &mut *state;
+    let State { custody, queue, bytes: held_bytes, .. } = &mut *state;
     match polled {
         Polled::Records(records) => {
             if records.is_empty() {
@@ -387,9 +429,12 @@ fn take_in(cell: &Arc<Cell>, polled: Polled) {
             }
             for record in records {
                 if custody.taken(&record.position) {
+                    let bytes = record.bytes();
+                    *held_bytes += bytes;
                     let hold = Hold {
                         cell: cell.clone(),
                         position: record.position.clone(),
+                        bytes,
                         begun: AtomicBool::new(false),
                         failed: AtomicBool::new(false),
                     };
@@ -455,9 +500,37 @@ async fn answered<E: Env, F: Future>(env: &E, cell: &Cell, commit: F) -> Option<
     }
 }
 
+/// Reads what the group has committed: a late commit of somebody else may have moved it back.
+struct ReadBack<A> {
+    admin: A,
+    group: String,
+    interval: Duration,
+}
+
+impl<A: Admin> ReadBack<A> {
+    async fn run(&self, cell: &Cell) {
+        let owned = cell.lock().custody.at_rest();
+        if owned.is_empty() {
+            return;
+        }
+        let partitions = owned.iter().map(|(partition, _)| partition.clone()).collect();
+        // Without an answer it is read the next time.
+        let Ok(committed) = self.admin.committed(self.group.clone(), partitions).await else { return };
+        let mut state = cell.lock();
+        for ((partition, epoch), committed) in owned.iter().zip(committed) {
+            state.custody.read_back(partition, *epoch, committed.map_or(0, |committed| committed.offset));
+        }
+    }
+}
+
 /// Carries out what the custody decides.
-async fn steward<E: Env, G: Group>(env: E, group: G, cell: Arc<Cell>) {
+async fn steward<E: Env, G: Group, A: Admin>(env: E, group: G, read_back: ReadBack<A>, cell: Arc<Cell>) {
+    let mut read_at = env.now() + read_back.interval;
     loop {
+        if env.now() >= read_at {
+            answered(&env, &cell, read_back.run(&cell)).await;
+            read_at = env.now() + read_back.interval;
+        }
         let Some(step) = cell.next_step(env.now()) else {
             group.leave().await;
             return;
@@ -481,14 +554,9 @@ async fn steward<E: Env, G: Group>(env: E, group: G, cell: Arc<Cell>) {
                 return;
             }
             Step::Wait(until) => {
-                let decide = pin!(cell.decide.notified());
-                match until {
-                    None => decide.await,
-                    Some(until) => {
-                        let sleep = pin!(env.sleep(until.since(env.now())));
-                        select(decide, sleep).await;
-                    }
-                }
+                let until = until.map_or(read_at, |until| until.min(read_at));
+                let (decide, sleep) = (pin!(cell.decide.notified()), pin!(env.sleep(until.since(env.now()))));
+                select(decide, sleep).await;
             }
         }
     }

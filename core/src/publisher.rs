@@ -26,13 +26,15 @@ use crate::messenger::{EventSource, MessengerError, Opened, Outbound, Publicatio
 pub struct PublisherConfig {
     /// Documents published and not complete; more make `publish` wait.
     pub pending_records_max: u64,
+    /// Bytes of documents that may wait for the messenger; more make `publish` wait.
+    pub gathered_bytes_max: usize,
     /// Documents handed to the messenger at once.
     pub batch_records_max: usize,
 }
 
 impl Default for PublisherConfig {
     fn default() -> Self {
-        PublisherConfig { pending_records_max: 50_000, batch_records_max: 1_000 }
+        PublisherConfig { pending_records_max: 50_000, batch_records_max: 1_000, gathered_bytes_max: 64 << 20 }
     }
 }
 
@@ -81,6 +83,7 @@ struct State {
     clock: Hlc,
     next_sequence: u64,
     gathered: Vec<Outbound>,
+    gathered_bytes: usize,
     paused: bool,
     /// No more will be published.
     closed: bool,
@@ -112,6 +115,7 @@ impl Publisher {
             clock: Hlc::new(opened.clock_floor),
             next_sequence: 0,
             gathered: Vec::new(),
+            gathered_bytes: 0,
             paused: false,
             closed: false,
             acknowledged: false,
@@ -158,7 +162,7 @@ impl Publisher {
                 if state.closed {
                     return Err(PublishError::Ended("no more documents are taken".into()));
                 }
-                let has_room = !state.paused && state.ledger.pending() < shared.config.pending_records_max;
+                let has_room = !state.paused && state.has_room(&shared.config);
                 if let (true, Some(document)) = (has_room, document.take_if(|_| has_room)) {
                     let sequence = state.publish(shared, document);
                     drop(state);
@@ -278,8 +282,13 @@ impl State {
             origin_offset: -1,
             ..Envelope::default()
         };
+        self.gathered_bytes += document.weight();
         self.gathered.push(Outbound { document, envelope });
         sequence
+    }
+
+    fn has_room(&self, config: &PublisherConfig) -> bool {
+        self.ledger.pending() < config.pending_records_max && self.gathered_bytes < config.gathered_bytes_max
     }
 
     fn is_over(&self) -> bool {
@@ -290,13 +299,16 @@ impl State {
 /// Hands what has gathered to the messenger, until the run is over.
 async fn send<S: PublicationSender>(shared: Arc<Shared>, mut sender: S) {
     loop {
-        let (batch, closed) = {
+        let (batch, bytes, closed) = {
             let mut state = shared.lock();
             if state.is_over() {
                 return;
             }
-            (std::mem::take(&mut state.gathered), state.closed)
+            (std::mem::take(&mut state.gathered), std::mem::take(&mut state.gathered_bytes), state.closed)
         };
+        if bytes >= shared.config.gathered_bytes_max {
+            shared.room.notify_waiters();
+        }
         let empty = batch.is_empty();
         let mut rest = batch;
         while !rest.is_empty() {

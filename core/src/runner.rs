@@ -2,10 +2,12 @@
 //! process; a summary that adds up.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use futures_util::future::{BoxFuture, Either, FutureExt, select};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::connector::{Connector, ConnectorError};
 use crate::env::Env;
@@ -117,9 +119,27 @@ pub enum RunError {
         /// What it waited for.
         pending: Vec<String>,
     },
+    /// A worker or an indexer gave up, so that the run could not have ended.
+    #[error("{component} gave up: {error}")]
+    Component {
+        /// Which one.
+        component: String,
+        /// Why.
+        error: MessengerError,
+    },
 }
 
-/// Runs `connectors` one after the other; stops at the first that fails. The summaries are of those that completed.
+/// Ends a run that nobody waits for any more; nothing to a run that is complete.
+struct AbortOnDrop(Publisher);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Runs `connectors` one after the other; stops at the first that fails. There is a summary of each that published, of
+/// the one that failed as far as it was counted.
 pub async fn publish<E: Env, F: MessengerFactory>(
     env: &E,
     messengers: &F,
@@ -129,14 +149,19 @@ pub async fn publish<E: Env, F: MessengerFactory>(
     let mut summaries = Vec::new();
     for connector in connectors {
         let started = env.now();
-        let outcome = publish_one(env, messengers, connector.as_mut(), options).await;
+        let mut publisher = None;
+        let outcome = publish_one(env, messengers, connector.as_mut(), options, &mut publisher).await;
         connector.close().await;
-        match outcome {
-            Ok((run, counts)) => {
-                let elapsed = env.now().since(started);
-                summaries.push(ConnectorSummary { connector: connector.name().to_owned(), run, counts, elapsed });
-            }
-            Err(error) => return (summaries, Err(error)),
+        if let Some(AbortOnDrop(publisher)) = &publisher {
+            summaries.push(ConnectorSummary {
+                connector: connector.name().to_owned(),
+                run: publisher.run(),
+                counts: publisher.summary(),
+                elapsed: env.now().since(started),
+            });
+        }
+        if outcome.is_err() {
+            return (summaries, outcome);
         }
     }
     (summaries, Ok(()))
@@ -147,7 +172,8 @@ async fn publish_one<E: Env, F: MessengerFactory>(
     messengers: &F,
     connector: &mut dyn Connector,
     options: &RunOptions,
-) -> Result<(RunId, LedgerSummary), RunError> {
+    opened: &mut Option<AbortOnDrop>,
+) -> Result<(), RunError> {
     let name = connector.name().to_owned();
     let of_connector = |error| RunError::Connector { connector: name.clone(), error };
     let of_messenger = |error| RunError::Messenger { connector: name.clone(), error };
@@ -157,26 +183,22 @@ async fn publish_one<E: Env, F: MessengerFactory>(
     let publisher = Publisher::open(env.clone(), messenger, run, (options.ledger)(run), options.publisher.clone())
         .await
         .map_err(of_messenger)?;
+    let AbortOnDrop(publisher) = opened.insert(AbortOnDrop(publisher));
     let work = async {
-        let executed = connector.execute(&publisher).await;
+        let executed = connector.execute(publisher).await;
         // What was published comes to its end even when the connector failed.
         publisher.close();
         publisher.completion().await.map_err(of_messenger)?;
         executed.map_err(of_connector)
     };
-    let outcome = match options.limit {
+    match options.limit {
         None => work.await,
         Some(limit) => env.timeout(limit, work).await.unwrap_or_else(|| {
             let pending = publisher.describe_pending(5);
             Err(RunError::Limit { connector: name.clone(), limit, pending })
         }),
-    };
-    if let Err(error) = outcome {
-        publisher.abort();
-        return Err(error);
-    }
-    connector.post_execute().await.map_err(of_connector)?;
-    Ok((run, publisher.summary()))
+    }?;
+    connector.post_execute().await.map_err(of_connector)
 }
 
 /// Runs one worker until asked to stop; brings it back with a new messenger when its messenger fails.
@@ -190,7 +212,7 @@ pub async fn run_worker<E: Env, F: MessengerFactory>(
     let restarts = env.clone();
     restarting(&restarts, &stop, || async {
         let messenger = messengers.worker().await?;
-        Worker::new(env.clone(), messenger, &pipeline, config.clone()).run(stop.clone()).await
+        Worker::new(env.clone(), messenger, &pipeline, config.clone(), stop.clone()).run().await
     })
     .await
 }
@@ -268,18 +290,38 @@ pub async fn run_together<E: Env, F: MessengerFactory>(
     options: &LocalOptions,
 ) -> (Vec<ConnectorSummary>, Result<(), RunError>) {
     let stop = Stop::new();
+    let (gave_up, mut failures) = mpsc::unbounded_channel();
     let mut components = Vec::new();
-    for _ in 0..options.workers {
-        let worker =
-            run_worker(env.clone(), messengers.clone(), pipeline.clone(), options.worker.clone(), stop.clone());
-        components.push(spawn(env, worker));
+    let mut start = |name: String, component: BoxFuture<'static, Result<(), MessengerError>>| {
+        let gave_up = gave_up.clone();
+        components.push(spawn(env, async move {
+            if let Err(error) = component.await {
+                // The run may be over already.
+                let _ = gave_up.send(RunError::Component { component: name, error });
+            }
+        }));
+    };
+    for number in 0..options.workers {
+        let (messengers, pipeline) = (messengers.clone(), pipeline.clone());
+        let worker = run_worker(env.clone(), messengers, pipeline, options.worker.clone(), stop.clone());
+        start(format!("worker {number}"), worker.boxed());
     }
-    for _ in 0..options.indexers {
-        let indexer =
-            run_indexer(env.clone(), messengers.clone(), backend.clone(), options.indexer.clone(), stop.clone());
-        components.push(spawn(env, indexer));
+    for number in 0..options.indexers {
+        let (messengers, backend) = (messengers.clone(), backend.clone());
+        let indexer = run_indexer(env.clone(), messengers, backend, options.indexer.clone(), stop.clone());
+        start(format!("indexer {number}"), indexer.boxed());
     }
-    let outcome = publish(env, messengers, connectors, &options.run).await;
+    drop(gave_up);
+    let outcome = {
+        let published = pin!(publish(env, messengers, connectors, &options.run));
+        let failed = pin!(failures.recv());
+        match select(published, failed).await {
+            Either::Left((outcome, _)) => outcome,
+            Either::Right((Some(error), _)) => (Vec::new(), Err(error)),
+            // All components ended without an error, which they do only when asked to.
+            Either::Right((None, published)) => published.await,
+        }
+    };
     stop.request();
     for ended in components {
         // An error here means that the component's task was dropped: it has ended all the same.
@@ -297,3 +339,6 @@ fn spawn<E: Env, R: Send + 'static>(env: &E, task: impl Future<Output = R> + Sen
     });
     receiver
 }
+
+#[cfg(test)]
+mod tests;

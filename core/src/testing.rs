@@ -101,6 +101,10 @@ pub(crate) struct Lines {
     pub(crate) commits: Vec<Commit>,
     /// Whether commits stay without an answer.
     pub(crate) commits_hang: bool,
+    /// What the group is read to have committed.
+    pub(crate) group_has: i64,
+    /// Whether delivery is paused.
+    pub(crate) paused: bool,
     /// Rebalance events given back.
     pub(crate) released: Vec<RebalanceId>,
     /// Whether readers by assignment get nothing.
@@ -211,9 +215,13 @@ impl Group for Script {
         Ok(())
     }
 
-    fn pause(&self, _: &[TopicPartition]) {}
+    fn pause(&self, _: &[TopicPartition]) {
+        self.lines().paused = true;
+    }
 
-    fn resume(&self, _: &[TopicPartition]) {}
+    fn resume(&self, _: &[TopicPartition]) {
+        self.lines().paused = false;
+    }
 
     async fn leave(&self) {
         self.lines().left = true;
@@ -276,6 +284,7 @@ impl Admin for Script {
         _: String,
         partitions: Vec<TopicPartition>,
     ) -> Result<Vec<Option<Committed>>, TransportError> {
-        Ok(partitions.iter().map(|_| None).collect())
+        let offset = self.lines().group_has;
+        Ok(partitions.iter().map(|_| Some(Committed { offset, metadata: String::new() })).collect())
     }
 }

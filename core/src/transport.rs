@@ -52,6 +52,13 @@ pub struct Record {
 }
 
 impl Record {
+    /// Bytes of key, value and headers.
+    pub fn bytes(&self) -> usize {
+        let of = |part: &Option<Bytes>| part.as_ref().map_or(0, Bytes::len);
+        let headers: usize = self.headers.iter().map(|header| header.name.len() + header.value.len()).sum();
+        of(&self.key) + of(&self.value) + headers
+    }
+
     /// The value of the first header called `name`.
     pub fn header(&self, name: &str) -> Option<&Bytes> {
         self.headers.iter().find(|header| &*header.name == name).map(|header| &header.value)

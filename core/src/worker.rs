@@ -25,6 +25,8 @@ pub struct WorkerConfig {
     pub hand_over_outputs_max: usize,
     /// How long a finished output may wait for others.
     pub hand_over_wait: Duration,
+    /// How long a waiting stage may go on after a request to stop.
+    pub stop_limit: Duration,
     /// Whether a CREATE event is sent for each child. Completion does not need them.
     pub create_events: bool,
 }
@@ -35,6 +37,7 @@ impl Default for WorkerConfig {
             poll_records_max: 256,
             hand_over_outputs_max: 256,
             hand_over_wait: Duration::from_millis(5),
+            stop_limit: Duration::from_secs(10),
             create_events: true,
         }
     }
@@ -50,18 +53,27 @@ pub struct Worker<E, M> {
     finished: Vec<Emission>,
     finished_outputs: usize,
     oldest_finished: Instant,
+    stop: Stop,
+}
+
+/// What the pipeline gave.
+enum Next {
+    Output(PipelineOutput),
+    End,
+    Abandoned,
 }
 
 impl<E: Env, M: WorkerMessenger> Worker<E, M> {
-    /// A worker for `pipeline`.
-    pub fn new(env: E, messenger: M, pipeline: &PipelineSpec, config: WorkerConfig) -> Self {
+    /// A worker for `pipeline` that works until `stop` is requested.
+    pub fn new(env: E, messenger: M, pipeline: &PipelineSpec, config: WorkerConfig, stop: Stop) -> Self {
         let oldest_finished = env.now();
         let pipeline = Pipeline::new(pipeline);
-        Worker { env, messenger, pipeline, config, finished: Vec::new(), finished_outputs: 0, oldest_finished }
+        Worker { env, messenger, pipeline, config, finished: Vec::new(), finished_outputs: 0, oldest_finished, stop }
     }
 
     /// Works until asked to stop, then ends cleanly; or until the messenger can go on no more.
-    pub async fn run(mut self, stop: Stop) -> Result<(), MessengerError> {
+    pub async fn run(mut self) -> Result<(), MessengerError> {
+        let stop = self.stop.clone();
         loop {
             let polled = {
                 let asked = pin!(stop.requested());
@@ -108,7 +120,13 @@ impl<E: Env, M: WorkerMessenger> Worker<E, M> {
         let original = document.clone();
         let mut emission = Emission { claim, outputs: Vec::new(), events: Vec::new(), dead_letters: Vec::new() };
         self.pipeline.start(document);
-        while let Some(output) = self.next_output().await? {
+        loop {
+            let output = match self.next_output().await? {
+                Next::Output(output) => output,
+                Next::End => return self.finish(emission).await,
+                // The claim goes undone: whoever comes next does it again.
+                Next::Abandoned => return Ok(()),
+            };
             let now = self.env.wall_micros();
             family.add(output, &original, &mut emission, self.config.create_events, now);
             if emission.outputs.len() + emission.events.len() >= 2 * self.config.hand_over_outputs_max {
@@ -122,19 +140,30 @@ impl<E: Env, M: WorkerMessenger> Worker<E, M> {
                 self.finish(part).await?;
             }
         }
-        self.finish(emission).await
     }
 
-    /// The pipeline's next output. What is finished leaves when it has waited long enough, however long this one takes.
-    async fn next_output(&mut self) -> Result<Option<PipelineOutput>, MessengerError> {
-        while !self.finished.is_empty() {
-            let wait = (self.oldest_finished + self.config.hand_over_wait).since(self.env.now());
-            if let Either::Left((output, _)) = select(pin!(self.pipeline.next()), pin!(self.env.sleep(wait))).await {
-                return Ok(output);
+    /// The pipeline's next output. What is finished leaves when it has waited long enough, however long this one takes;
+    /// a stage that goes on waiting after a request to stop is given up after a bound.
+    async fn next_output(&mut self) -> Result<Next, MessengerError> {
+        loop {
+            let held = (!self.finished.is_empty()).then(|| self.oldest_finished + self.config.hand_over_wait);
+            let patience = async {
+                match held {
+                    Some(until) => self.env.sleep(until.since(self.env.now())).await,
+                    None => {
+                        self.stop.requested().await;
+                        self.env.sleep(self.config.stop_limit).await;
+                    }
+                }
+            };
+            if let Either::Left((output, _)) = select(pin!(self.pipeline.next()), pin!(patience)).await {
+                return Ok(output.map_or(Next::End, Next::Output));
+            }
+            if held.is_none() {
+                return Ok(Next::Abandoned);
             }
             self.hand_over().await?;
         }
-        Ok(self.pipeline.next().await)
     }
 
     /// Collects one emission; hands over when there are enough or the oldest has waited long enough.
@@ -219,7 +248,7 @@ impl Family {
         let mut envelope = self.base;
         envelope.ticket.ordinal = self.next_ordinal;
         envelope.is_parent = output.is_parent;
-        self.next_ordinal += 1;
+        self.next_ordinal = self.next_ordinal.checked_add(1).expect("a family is far below 2^32 outputs");
         let id = output.id;
         let result = output.result.map_err(|failure| failure.to_string()).and_then(|document| {
             if document.is_dropped() {

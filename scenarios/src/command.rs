@@ -88,6 +88,9 @@ struct Replay {
     /// Prints every event.
     #[arg(long)]
     trace: bool,
+    /// Writes the plan of the seed here, as TOML.
+    #[arg(long)]
+    plan: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -276,6 +279,9 @@ impl Replay {
     fn execute(self, runner: &dyn Runner, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
         let plan = Plan::draw(self.scenario, self.seed);
         plan.validate()?;
+        if let Some(path) = &self.plan {
+            std::fs::write(path, plan.to_toml()).with_context(|| format!("writing the plan to {}", path.display()))?;
+        }
         let options = RunOptions { trace: self.trace, ..RunOptions::default() };
         let ran = run_fresh(runner, &plan, &options);
         for line in &ran.trace {

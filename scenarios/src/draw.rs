@@ -50,7 +50,7 @@ impl Plan {
         let pauses = draw_pauses(records, &mut shape);
         // More than a quarter of all, or than half of what the publisher allows, may never be in flight.
         let in_flight_max = (u64::from(pipeline.max_pending) / 2).min(records / 4).max(1);
-        let faults = draw_faults(&kinds, &topology, &workload, in_flight_max, &mut faults);
+        let faults = draw_faults(&kinds, &topology, &workload, (records, in_flight_max), &mut faults);
         Plan {
             scenario: scenario.name.to_owned(),
             seed,
@@ -125,7 +125,7 @@ fn draw_workload(scenario: &Scenario, kinds: &[(FaultKind, u32)], draws: &mut Dr
     let sometimes = |draws: &mut Draws, permille| if draws.chance(500) { permille } else { 0 };
     Workload::Generated(Generated {
         records: draws.between(100, 600) as u32,
-        ids: draws.pick(&[5, 30, 100, 400]),
+        ids: draws.pick(&[1, 3, 10, 50, 400]),
         delete_permille: draws.pick(&[20, 150, 400]),
         children_permille: sometimes(draws, 150),
         children_max: draws.between(1, 5) as u32,
@@ -149,7 +149,7 @@ fn draw_faults(
     kinds: &[(FaultKind, u32)],
     topology: &Topology,
     workload: &Workload,
-    in_flight_max: u64,
+    (records, in_flight_max): (u64, u64),
     draws: &mut Draws,
 ) -> Vec<Fault> {
     let injected: Vec<(FaultKind, u32)> =
@@ -161,7 +161,7 @@ fn draw_faults(
     (0..count)
         .map(|_| {
             let action = draw_action(draws.weighted(&injected), topology, draws);
-            Fault { trigger: draw_trigger(&action, workload, in_flight_max, draws), action }
+            Fault { trigger: draw_trigger(&action, workload, records, in_flight_max, draws), action }
         })
         .collect()
 }
@@ -190,9 +190,13 @@ fn draw_action(kind: FaultKind, topology: &Topology, draws: &mut Draws) -> Actio
     }
 }
 
-fn draw_trigger(action: &Action, workload: &Workload, in_flight_max: u64, draws: &mut Draws) -> Trigger {
-    let after_micros = if draws.chance(500) { 0 } else { draws.below(2_000_000) };
+fn draw_trigger(action: &Action, workload: &Workload, records: u64, in_flight_max: u64, draws: &mut Draws) -> Trigger {
+    // A group of Kafka's makes up its mind in three to six seconds; only then do records flow.
+    let local = matches!(action, Action::Crash { node: Node::Process, .. });
+    let flows_at = if local { 0 } else { 3_000_000 };
+    let after_micros = if draws.chance(400) { 0 } else { flows_at + draws.below(4_000_000) };
     if *workload == Workload::Ripgrep {
+        let after_micros = after_micros.min(flows_at + 1_000_000);
         return Trigger::InFlight { at_least: RIPGREP_IN_FLIGHT, after_micros };
     }
     let rebalances: &[Event] = match action {
@@ -201,9 +205,11 @@ fn draw_trigger(action: &Action, workload: &Workload, in_flight_max: u64, draws:
     };
     match draws.below(10) {
         0..=5 => Trigger::InFlight { at_least: draws.pick(&[1, 16, 64]).min(in_flight_max), after_micros },
-        6..=7 => Trigger::At(draws.below(3_000_000)),
+        6 => Trigger::At(draws.below(flows_at + 5_000_000)),
+        // Anywhere in the flow, its last records too: either hop takes every record once, or more often.
+        7 => Trigger::Nth { event: Event::Taken, n: draws.between(1, 2 * records) },
         8 => Trigger::Nth {
-            event: draws.pick(&[Event::Published, Event::Taken, Event::Produced, Event::IndexRequest, Event::Commit]),
+            event: draws.pick(&[Event::Published, Event::Produced, Event::IndexRequest, Event::Commit]),
             n: draws.between(1, 60),
         },
         // Some strike inside a rebalance, where it hurts.

@@ -100,3 +100,43 @@ fn a_commit_without_an_answer_holds_no_release_up() {
     bench.pass(Duration::from_secs(1));
     assert_eq!(script.lines().released, [RebalanceId(1), RebalanceId(2)], "nothing of it can be committed any more");
 }
+
+#[test]
+fn a_commit_that_somebody_moved_back_is_made_again() {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    script.lines().group_has = 2;
+    script.say([assigned(1), Polled::Records(vec![record(0), record(1)])]);
+    let mut intake = intake(&bench, &script);
+    for claim in claims(&bench, &mut intake) {
+        assert!(claim.begin());
+        claim.done();
+    }
+    let committed = || script.lines().commits.iter().map(|commit| commit.offset).collect::<Vec<_>>();
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(committed(), [2], "what stands is left alone");
+    script.lines().group_has = 1;
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(committed()[..2], [2, 2], "a later run would wait for a lag that never clears");
+}
+
+#[test]
+fn bytes_that_are_out_are_bounded_too() {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    let large = |offset| Record { value: Some(vec![0; 1_000].into()), ..record(offset) };
+    script.say([assigned(1), Polled::Records(vec![large(0), large(1), large(2)])]);
+    let mut config = IntakeConfig::new(GroupConfig::new("g", vec!["t".into()]));
+    config.bytes_max = 2_500;
+    let started = bench.run(Duration::from_secs(1), Intake::start(bench.clone(), &script, config));
+    let mut intake = started.expect("in time").expect("no error");
+    let mut claims = claims(&bench, &mut intake);
+    bench.pass(Duration::from_secs(1));
+    assert!(script.lines().paused, "3,000 bytes are out");
+    claims.remove(0).done();
+    bench.pass(Duration::from_secs(1));
+    assert!(script.lines().paused, "not half of the room is free");
+    claims.remove(0).done();
+    bench.pass(Duration::from_secs(1));
+    assert!(!script.lines().paused, "1,000 of 2,500 bytes are out");
+}

@@ -220,6 +220,19 @@ impl Custody {
         self.parts.keys().cloned().collect()
     }
 
+    /// What is owned, when nothing is out, under way or to be committed: then the group must have what was committed.
+    pub fn at_rest(&self) -> Vec<(TopicPartition, Epoch)> {
+        let rests = self.held == 0 && self.departures.is_empty() && self.commit_at.is_none();
+        let owned = self.parts.iter().filter(|(_, part)| !part.barred);
+        if rests { owned.map(|(partition, part)| (partition.clone(), part.epoch)).collect() } else { Vec::new() }
+    }
+
+    /// What the group was read to have committed. Where that is below what this owner committed, somebody's late commit
+    /// came between, and the low-water mark is committed again.
+    pub fn read_back(&mut self, partition: &TopicPartition, epoch: Epoch, committed: i64) {
+        self.tracker.read_committed(partition, epoch, committed);
+    }
+
     /// The earliest deadline of a drain.
     pub fn drain_deadline(&self) -> Option<Instant> {
         self.departures.iter().filter_map(|departure| departure.deadline).min()

@@ -32,18 +32,22 @@ pub struct LocalConfig {
     pub indexers: usize,
     /// Documents that may wait in a queue, for each of its lanes.
     pub lane_records_max: usize,
+    /// Bytes of documents that may wait in a queue.
+    pub queue_bytes_max: usize,
 }
 
 impl Default for LocalConfig {
     fn default() -> Self {
-        LocalConfig { workers: 1, indexers: 1, lane_records_max: 4_096 }
+        LocalConfig { workers: 1, indexers: 1, lane_records_max: 4_096, queue_bytes_max: 64 << 20 }
     }
 }
 
 /// A bounded queue with lanes.
 #[derive(Debug)]
 struct LaneQueue {
-    lanes: Mutex<Lanes<Outbound>>,
+    /// What waits, and its bytes.
+    lanes: Mutex<(Lanes<Outbound>, usize)>,
+    bytes_max: usize,
     arrived: Vec<Notify>,
     room: Notify,
     /// A consumer is gone: what comes into its lane would stay there.
@@ -51,9 +55,12 @@ struct LaneQueue {
 }
 
 impl LaneQueue {
-    fn new(lanes: usize, lane_records_max: usize) -> Self {
+    fn new(lanes: usize, config: &LocalConfig) -> Self {
+        let lanes = lanes.max(1);
+        let records_max = lanes.saturating_mul(config.lane_records_max.max(1));
         LaneQueue {
-            lanes: Mutex::new(Lanes::new(lanes, lanes.saturating_mul(lane_records_max))),
+            lanes: Mutex::new((Lanes::new(lanes, records_max), 0)),
+            bytes_max: config.queue_bytes_max.max(1),
             arrived: (0..lanes).map(|_| Notify::new()).collect(),
             room: Notify::new(),
             closed: AtomicBool::new(false),
@@ -65,7 +72,7 @@ impl LaneQueue {
         self.room.notify_waiters();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Lanes<Outbound>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, (Lanes<Outbound>, usize)> {
         self.lanes.lock().expect("no code panics while it holds a queue")
     }
 
@@ -81,11 +88,14 @@ impl LaneQueue {
             }
             let mut touched = vec![false; self.arrived.len()];
             {
-                let mut lanes = self.lock();
-                while let Some(item) = next.take() {
-                    let id = item.document.id().clone();
+                let (lanes, bytes) = &mut *self.lock();
+                while let Some(item) = next.take_if(|_| *bytes < self.bytes_max) {
+                    let (id, weight) = (item.document.id().clone(), item.document.weight());
                     match lanes.push(id.as_bytes(), item) {
-                        Ok(lane) => touched[lane] = true,
+                        Ok(lane) => {
+                            touched[lane] = true;
+                            *bytes += weight;
+                        }
                         Err(Full(item)) => {
                             next = Some(item);
                             break;
@@ -107,7 +117,12 @@ impl LaneQueue {
     /// At most `records_max` items of `lane`; waits for the first. Cancel-safe.
     async fn take(&self, lane: usize, records_max: usize) -> Vec<Outbound> {
         loop {
-            let items = self.lock().take(lane, records_max);
+            let items = {
+                let (lanes, bytes) = &mut *self.lock();
+                let items = lanes.take(lane, records_max);
+                *bytes -= items.iter().map(|item| item.document.weight()).sum::<usize>();
+                items
+            };
             if !items.is_empty() {
                 self.room.notify_waiters();
                 return items;
@@ -152,8 +167,8 @@ impl<E: Env> LocalMessengers<E> {
     /// New, empty queues.
     pub fn new(env: E, config: &LocalConfig) -> Self {
         let shared = Shared {
-            source: LaneQueue::new(config.workers.max(1), config.lane_records_max.max(1)),
-            dest: LaneQueue::new(config.indexers.max(1), config.lane_records_max.max(1)),
+            source: LaneQueue::new(config.workers, config),
+            dest: LaneQueue::new(config.indexers, config),
             events: Mutex::new(None),
             workers: AtomicUsize::new(0),
             indexers: AtomicUsize::new(0),

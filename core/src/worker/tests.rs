@@ -61,7 +61,7 @@ fn a_finished_output_does_not_wait_for_a_slow_document_behind_it() {
     let env = bench.clone();
     let pipeline = PipelineSpec::new("p", vec![StageSpec::new("slow", move || Slow(env.clone(), None, false))]);
     let messenger = Batch(vec!["a", "b", "slow", "c"], Arc::clone(&passed));
-    let worker = Worker::new(bench.clone(), messenger, &pipeline, WorkerConfig::default());
-    bench.run(Duration::from_millis(50), worker.run(Stop::new()));
+    let worker = Worker::new(bench.clone(), messenger, &pipeline, WorkerConfig::default(), Stop::new());
+    bench.run(Duration::from_millis(50), worker.run());
     assert_eq!(*passed.lock().unwrap(), ["a", "b"]);
 }

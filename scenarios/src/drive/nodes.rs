@@ -120,7 +120,8 @@ impl<V: Variant> Inner<V> {
         let env = node.env();
         let knobs = &self.plan.pipeline;
         let (workers, indexers) = (self.plan.topology.workers as usize, self.plan.topology.indexers as usize);
-        let config = LocalConfig { workers, indexers, lane_records_max: knobs.max_in_flight as usize };
+        let config =
+            LocalConfig { workers, indexers, lane_records_max: knobs.max_in_flight as usize, ..LocalConfig::default() };
         let messengers = LocalMessengers::new(env.clone(), &config);
         let messengers = RecordedMessengers::new(messengers, node.recorder(), true);
         let options = LocalOptions {
@@ -191,7 +192,8 @@ impl<V: Variant> Inner<V> {
     }
 
     fn ended(&self, node: &Node, (summaries, outcome): (Vec<ConnectorSummary>, Result<(), RunError>)) {
-        for summary in &summaries {
+        // A run that failed is not complete, however far it was counted.
+        for summary in summaries.iter().filter(|_| outcome.is_ok()) {
             let ConnectorSummary { run, counts, .. } = summary;
             let sum =
                 |of: fn(&seriatim_core::machines::ledger::Tally) -> u64| of(&counts.parents) + of(&counts.children);

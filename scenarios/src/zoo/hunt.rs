@@ -53,7 +53,7 @@ pub const ANIMALS: &[Animal] = &[
     Animal {
         name: "count-ids",
         mistake: "a ledger that counts ids",
-        properties: &["completed-early", "completed-never", "write-after-completion", "summary-mismatch"],
+        properties: &["completed-early", "completed-never", "write-after-completion"],
         runner: || Box::new(Simulated(CountIds(Correct))),
     },
 ];

@@ -81,7 +81,7 @@ pub struct Output {
     pub event: Option<(At, LifecycleKind)>,
     /// Whether some acknowledged event, or an acknowledged dead letter, says dropped or failed.
     pub gave_up: Option<(At, LifecycleKind)>,
-    /// When a dropped or failed event was first handed over that was not refused: from then on it may be read.
+    /// When a dropped or failed event was first handed over: from then on it may lie there, whatever its sender learns.
     pub told: Option<(At, LifecycleKind)>,
 }
 

@@ -54,9 +54,6 @@ impl HistoryIndex {
         for (at, event) in events.iter().enumerate() {
             index.take(&mut building, at, event, events);
         }
-        for (invoked, records) in building.produces.values() {
-            records.iter().for_each(|record| index.told(*invoked, record));
-        }
         if index.commits.values().flatten().all(|commit| commit.offset.is_none()) {
             index.commits_from_clients(events);
         }
@@ -98,17 +95,14 @@ impl HistoryIndex {
                 }
             }
             What::ProduceInvoked { call, records, .. } => {
-                building.produces.insert(*call, (at, records));
+                building.produces.insert(*call, records);
                 records.iter().for_each(|record| self.produced(at, record));
             }
             What::ProduceResolved { call, outcomes } => {
                 self.resolved.insert(*call, at);
-                let (invoked, records) = building.produces.remove(call).unwrap_or_default();
+                let records = building.produces.remove(call).unwrap_or_default();
                 for (record, outcome) in records.iter().zip(outcomes) {
                     self.produce_acked(at, record, outcome);
-                    if !matches!(outcome, Ack::Fail(_)) {
-                        self.told(invoked, record);
-                    }
                 }
             }
             What::BulkInvoked { call, writes } => {
@@ -283,23 +277,19 @@ impl HistoryIndex {
         }
     }
 
-    /// A record that was not refused: what it says may be read before its sender hears that it was appended, if it ever
-    /// does.
-    fn told(&mut self, invoked: At, record: &Produced) {
-        for lifecycle in &record.lifecycle {
-            if matches!(lifecycle.kind, LifecycleKind::Dropped | LifecycleKind::Failed) {
-                let told = &mut self.output(&lifecycle.ticket).told;
-                *told = told.filter(|(at, _)| *at <= invoked).or(Some((invoked, lifecycle.kind)));
-            }
-        }
-    }
-
     fn lifecycle_sent(&mut self, at: At, lifecycle: &Lifecycle) {
         if lifecycle.is_parent {
             self.attempt(&lifecycle.ticket).outputs_known = Some(lifecycle.ticket.ordinal + 1);
         }
-        if lifecycle.kind == LifecycleKind::Created {
-            self.output(&lifecycle.ticket).created.get_or_insert((at, None));
+        let output = self.output(&lifecycle.ticket);
+        match lifecycle.kind {
+            LifecycleKind::Created => {
+                output.created.get_or_insert((at, None));
+            }
+            LifecycleKind::Dropped | LifecycleKind::Failed => {
+                output.told.get_or_insert((at, lifecycle.kind));
+            }
+            LifecycleKind::Indexed | LifecycleKind::Superseded => {}
         }
     }
 
@@ -387,7 +377,7 @@ impl HistoryIndex {
 #[derive(Default)]
 struct Building<'e> {
     publishes: BTreeMap<Call, usize>,
-    produces: BTreeMap<Call, (At, &'e [Produced])>,
+    produces: BTreeMap<Call, &'e [Produced]>,
     bulks: BTreeMap<Call, &'e [IndexWrite]>,
     rebalances: BTreeMap<(Call, u64), At>,
 }

@@ -23,6 +23,8 @@ const RETRY_WAIT: Duration = Duration::from_millis(200);
 const OPEN_TRIES_MAX: usize = 150;
 /// Documents sent and not acknowledged.
 const UNACKNOWLEDGED_RECORDS_MAX: usize = 10_000;
+/// Bytes of them.
+const UNACKNOWLEDGED_BYTES_MAX: usize = 64 << 20;
 /// Polls for the last records of the partitions.
 const TAIL_POLLS_MAX: usize = OPEN_TRIES_MAX;
 /// Events records asked for in one poll.
@@ -50,7 +52,7 @@ impl<E: Env, T: Transport> KafkaPublisher<E, T> {
         loop {
             tries += 1;
             match request().await {
-                Err(error) if error.kind == ErrorKind::Retriable && tries < OPEN_TRIES_MAX => {
+                Err(error) if may_pass(&error) && tries < OPEN_TRIES_MAX => {
                     self.env.sleep(RETRY_WAIT).await;
                 }
                 result => return result,
@@ -122,6 +124,11 @@ impl<E: Env, T: Transport> KafkaPublisher<E, T> {
     }
 }
 
+/// Whether the same request may succeed later. All of them may be repeated when their outcome is unknown.
+fn may_pass(error: &TransportError) -> bool {
+    matches!(error.kind, ErrorKind::Retriable | ErrorKind::UnknownOutcome)
+}
+
 /// The only result of a request about one thing.
 async fn first<R>(request: impl Future<Output = Vec<Result<R, TransportError>>>) -> Result<R, TransportError> {
     request
@@ -151,6 +158,7 @@ impl<E: Env, T: Transport> PublisherMessenger for KafkaPublisher<E, T> {
             producer,
             unacknowledged: VecDeque::new(),
             records_out: 0,
+            bytes_out: 0,
         };
         let events = KafkaEvents::<E, T> { env: self.env, reader };
         Ok((Opened { clock_floor, source_partitions, dest_partitions }, sender, events))
@@ -166,6 +174,7 @@ pub struct KafkaSender<E, T: Transport> {
     producer: T::Producer,
     unacknowledged: VecDeque<(Vec<Outgoing>, Delivery)>,
     records_out: usize,
+    bytes_out: usize,
 }
 
 impl<E: Env, T: Transport> KafkaSender<E, T> {
@@ -201,6 +210,7 @@ impl<E: Env, T: Transport> KafkaSender<E, T> {
         }
         if !died {
             self.records_out -= records.len();
+            self.bytes_out -= bytes(&records);
             if !reports.is_empty() {
                 self.hand_over(reports).await;
             }
@@ -237,15 +247,20 @@ impl<E: Env, T: Transport> KafkaSender<E, T> {
 
     async fn hand_over(&mut self, records: Vec<Outgoing>) {
         self.records_out += records.len();
+        self.bytes_out += bytes(&records);
         let delivery = self.producer.send_all(records.clone()).await;
         self.unacknowledged.push_back((records, delivery));
     }
 }
 
+fn bytes(records: &[Outgoing]) -> usize {
+    records.iter().map(|record| record.value.as_ref().map_or(0, Bytes::len)).sum()
+}
+
 impl<E: Env, T: Transport> PublicationSender for KafkaSender<E, T> {
     async fn send(&mut self, batch: Vec<Outbound>) -> Result<(), MessengerError> {
         self.hand_over(batch.iter().map(|item| self.outgoing(item)).collect()).await;
-        while self.records_out > UNACKNOWLEDGED_RECORDS_MAX {
+        while self.records_out > UNACKNOWLEDGED_RECORDS_MAX || self.bytes_out > UNACKNOWLEDGED_BYTES_MAX {
             self.settle_oldest().await?;
         }
         Ok(())
