@@ -20,7 +20,7 @@ use crate::report;
 use crate::ripgrep;
 use crate::run::{Exit, Outcome, RunOptions, RunReport, Runner, run_fresh};
 use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find};
-use crate::zoo::hunt::{self, Ranges};
+use crate::zoo::hunt::{self, Animal, Ranges};
 
 /// Runs the pipeline in a simulated Kafka, from seeds.
 #[derive(Parser, Debug)]
@@ -55,6 +55,12 @@ pub fn parse_seed(text: &str) -> Result<u64, String> {
 
 fn parse_scenario(text: &str) -> Result<&'static Scenario, String> {
     find(text).map_err(|error| error.to_string())
+}
+
+fn parse_animal(text: &str) -> Result<&'static Animal, String> {
+    let known = || hunt::ANIMALS.iter().map(|animal| animal.name).collect::<Vec<_>>().join(", ");
+    let found = hunt::ANIMALS.iter().find(|animal| animal.name == text);
+    found.ok_or_else(|| format!("there is no animal `{text}`; there are {}", known()))
 }
 
 #[derive(Args, Debug)]
@@ -110,6 +116,9 @@ struct Zoo {
     /// One JSON object an animal instead of the table.
     #[arg(long)]
     json: bool,
+    /// Only this animal: prints its first failure as `explore` would, and searches no other range.
+    #[arg(long, value_parser = parse_animal)]
+    show: Option<&'static Animal>,
 }
 
 #[derive(Args, Debug)]
@@ -255,6 +264,9 @@ impl Zoo {
             bail!("{} ranges of {} seeds go beyond {}; take fewer", self.ranges, self.seeds, u64::MAX);
         }
         let (general, jobs) = (find(hunt::GENERAL)?, jobs(self.jobs));
+        if let Some(animal) = self.show {
+            return self.show(animal, general, terminal);
+        }
         let ranges = Ranges { from: self.from, count: self.ranges, seeds: self.seeds };
         let mut bags = Vec::new();
         for animal in hunt::ANIMALS {
@@ -272,6 +284,21 @@ impl Zoo {
         }
         let escaped = bags.iter().any(|(_, bag)| bag.contains(&None));
         Ok(if escaped || !barks.is_empty() { Exit::Failed } else { Exit::Pass })
+    }
+}
+
+impl Zoo {
+    fn show(&self, animal: &Animal, general: &Scenario, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
+        let (one, runner) = (Ranges { from: self.from, count: 1, seeds: self.seeds }, animal.runner());
+        let bag = hunt::hunt(general, animal.properties, one, NonZeroUsize::MIN, &*runner);
+        let Some(caught) = bag.into_iter().flatten().next() else {
+            bail!("{} got away on {} seeds from {}; try another --from", animal.name, self.seeds, self.from);
+        };
+        let plan = Plan::draw(general, caught.seed);
+        let ran = run_fresh(&*runner, &plan, &RunOptions::default());
+        let again = format!("cargo sim zoo --show {} --from {}", animal.name, caught.seed);
+        terminal.say(report::failure_block(&plan, &ran, &again));
+        Ok(Exit::Failed)
     }
 }
 
