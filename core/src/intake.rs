@@ -9,17 +9,21 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use tokio::sync::Notify;
 
+pub use self::claim::Claim;
+use self::steward::{ReadBack, steward};
 use crate::env::{Env, Instant};
 use crate::identity::{Position, TopicPartition};
 use crate::machines::custody::{Custody, CustodyConfig, Step};
-use crate::transport::{Admin, ErrorKind, Group, GroupConfig, Polled, Poller, Record, Transport, TransportError};
+use crate::transport::{ErrorKind, Group, GroupConfig, Polled, Poller, Record, Transport, TransportError};
+
+mod claim;
+mod steward;
 
 /// How an intake consumes.
 #[derive(Clone, Debug)]
@@ -56,85 +60,6 @@ impl IntakeConfig {
             read_back_interval: Duration::from_secs(30),
             close_limit: Duration::from_secs(10),
         }
-    }
-}
-
-/// The right to have effects on behalf of one record. Clones are parts of it: the record is done when every part was
-/// [`Claim::done`], and abandoned (to be delivered again to somebody) when one was dropped without.
-#[derive(Debug)]
-pub struct Claim {
-    hold: Option<Arc<Hold>>,
-    finished: bool,
-}
-
-#[derive(Debug)]
-struct Hold {
-    cell: Arc<Cell>,
-    position: Position,
-    bytes: usize,
-    begun: AtomicBool,
-    failed: AtomicBool,
-}
-
-impl Claim {
-    /// A claim on something that nobody can take away and that needs no commit.
-    pub const fn unfenced() -> Self {
-        Claim { hold: None, finished: false }
-    }
-
-    /// Where the record lies, if it lies anywhere.
-    pub fn position(&self) -> Option<&Position> {
-        self.hold.as_deref().map(|hold| &hold.position)
-    }
-
-    /// Whether it makes sense to start or go on working on the record.
-    pub fn is_active(&self) -> bool {
-        self.hold.as_deref().is_none_or(|hold| {
-            let state = hold.cell.lock();
-            state.end.is_none() && state.custody.is_active(&hold.position)
-        })
-    }
-
-    /// The fence before the first side effect, and before each repetition. False: there must be none.
-    pub fn begin(&self) -> bool {
-        let Some(hold) = self.hold.as_deref() else { return true };
-        let mut state = hold.cell.lock();
-        // At its end the consumer leaves the group, and others may own what it had.
-        if state.end.is_some() {
-            return false;
-        }
-        // Parts share one beginning, which is noted under the lock so that it is counted once.
-        if hold.begun.load(Ordering::Relaxed) {
-            return state.custody.is_held(&hold.position);
-        }
-        let begins = state.custody.begin(&hold.position);
-        hold.begun.store(begins, Ordering::Relaxed);
-        begins
-    }
-
-    /// Says that everything about this part is acknowledged.
-    pub fn done(mut self) {
-        self.finished = true;
-    }
-}
-
-impl Clone for Claim {
-    fn clone(&self) -> Self {
-        Claim { hold: self.hold.clone(), finished: false }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if let (false, Some(hold)) = (self.finished, &self.hold) {
-            hold.failed.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.cell.settled(&self.position, self.bytes, *self.begun.get_mut(), !*self.failed.get_mut());
     }
 }
 
@@ -431,14 +356,8 @@ fn take_in(cell: &Arc<Cell>, polled: Polled) {
                 if custody.taken(&record.position) {
                     let bytes = record.bytes();
                     *held_bytes += bytes;
-                    let hold = Hold {
-                        cell: cell.clone(),
-                        position: record.position.clone(),
-                        bytes,
-                        begun: AtomicBool::new(false),
-                        failed: AtomicBool::new(false),
-                    };
-                    queue.push_back((record, Claim { hold: Some(Arc::new(hold)), finished: false }));
+                    let claim = Claim::new(cell.clone(), record.position.clone(), bytes);
+                    queue.push_back((record, claim));
                 } else if custody.is_active(&record.position) {
                     cut = Some(record.position);
                     break;
@@ -472,94 +391,6 @@ fn take_inactive(queue: &mut VecDeque<(Record, Claim)>, custody: &Custody) -> Ve
         std::mem::take(queue).into_iter().partition(|(record, _)| custody.is_active(&record.position));
     *queue = active;
     inactive
-}
-
-/// How long the answer to a commit is awaited.
-const COMMIT_LIMIT: Duration = Duration::from_secs(60);
-
-/// The answer to a commit. `None` when it takes too long, or when an event must be released without it.
-async fn answered<E: Env, F: Future>(env: &E, cell: &Cell, commit: F) -> Option<F::Output> {
-    let mut commit = pin!(commit);
-    let until = env.now() + COMMIT_LIMIT;
-    loop {
-        let until = {
-            let state = cell.lock();
-            if state.end.is_some() || state.custody.has_lost() {
-                return None;
-            }
-            state.custody.drain_deadline().map_or(until, |deadline| deadline.min(until))
-        };
-        let wait = until.since(env.now());
-        if wait.is_zero() {
-            return None;
-        }
-        let (decide, sleep) = (pin!(cell.decide.notified()), pin!(env.sleep(wait)));
-        if let Either::Left((answer, _)) = select(commit.as_mut(), select(decide, sleep)).await {
-            return Some(answer);
-        }
-    }
-}
-
-/// Reads what the group has committed: a late commit of somebody else may have moved it back.
-struct ReadBack<A> {
-    admin: A,
-    group: String,
-    interval: Duration,
-}
-
-impl<A: Admin> ReadBack<A> {
-    async fn run(&self, cell: &Cell) {
-        let owned = cell.lock().custody.at_rest();
-        if owned.is_empty() {
-            return;
-        }
-        let partitions = owned.iter().map(|(partition, _)| partition.clone()).collect();
-        // Without an answer it is read the next time.
-        let Ok(committed) = self.admin.committed(self.group.clone(), partitions).await else { return };
-        let mut state = cell.lock();
-        for ((partition, epoch), committed) in owned.iter().zip(committed) {
-            state.custody.read_back(partition, *epoch, committed.map_or(0, |committed| committed.offset));
-        }
-    }
-}
-
-/// Carries out what the custody decides.
-async fn steward<E: Env, G: Group, A: Admin>(env: E, group: G, read_back: ReadBack<A>, cell: Arc<Cell>) {
-    let mut read_at = env.now() + read_back.interval;
-    loop {
-        if env.now() >= read_at {
-            answered(&env, &cell, read_back.run(&cell)).await;
-            read_at = env.now() + read_back.interval;
-        }
-        let Some(step) = cell.next_step(env.now()) else {
-            group.leave().await;
-            return;
-        };
-        match step {
-            Step::Commit(commits) => {
-                let answer = answered(&env, &cell, group.commit(commits.clone())).await;
-                let results = answer.unwrap_or_else(|| {
-                    let late = || TransportError::new(ErrorKind::UnknownOutcome, "REQUEST_TIMED_OUT", "committing");
-                    commits.iter().map(|_| Err(late())).collect()
-                });
-                cell.lock().custody.committed(&commits, &results, env.now());
-            }
-            Step::Release { event, .. } => {
-                // An error means that the consumer is gone; the poll task hears of it too.
-                let _ = group.release(event).await;
-            }
-            Step::Leave => {
-                group.leave().await;
-                cell.finish(Ok(()));
-                return;
-            }
-            Step::Wait(until) => {
-                let until = until.map_or(read_at, |until| until.min(read_at));
-                let (decide, sleep) = (pin!(cell.decide.notified()), pin!(env.sleep(until.since(env.now()))));
-                select(decide, sleep).await;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -59,13 +59,13 @@ fn parse_scenario(text: &str) -> Result<&'static Scenario, String> {
 
 #[derive(Args, Debug)]
 struct Explore {
-    /// Only this scenario.
+    /// This scenario [default: all but those that `list` calls only by name].
     #[arg(long, value_parser = parse_scenario)]
     scenario: Option<&'static Scenario>,
-    /// How many seeds of each scenario [default: 200, and fewer of ripgrep's history: see `list`]. A campaign of 20 or
-    /// more, 40 where any fault is drawn, promises that every kind hit work in flight.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    seeds: Option<u64>,
+    /// How many seeds of each scenario. A campaign of 20 or more, 40 where any fault is drawn, promises that every kind
+    /// hit work in flight.
+    #[arg(long, default_value = "200", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
     /// The first seed.
     #[arg(long, default_value = "0", value_parser = parse_seed, allow_negative_numbers = true)]
     from: u64,
@@ -202,8 +202,8 @@ fn jobs(asked: Option<NonZeroUsize>) -> NonZeroUsize {
 fn list(terminal: &mut Terminal<'_>) -> Exit {
     let width = SCENARIOS.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
     for scenario in SCENARIOS {
-        let (name, seeds, summary) = (scenario.name, scenario.default_seeds(), scenario.summary);
-        terminal.say(format_args!("{name:width$}  {seeds:>3} seeds  {summary}"));
+        let by_name = if scenario.by_default() { "" } else { " Only by name." };
+        terminal.say(format_args!("{:width$}  {}{by_name}", scenario.name, scenario.summary));
     }
     Exit::Pass
 }
@@ -212,10 +212,10 @@ impl Explore {
     fn execute(self, runner: &dyn Runner, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
         let jobs = jobs(self.jobs);
         let scenarios: Vec<&'static Scenario> =
-            self.scenario.map_or_else(|| SCENARIOS.iter().collect(), |one| vec![one]);
+            self.scenario.map_or_else(|| SCENARIOS.iter().filter(|one| one.by_default()).collect(), |one| vec![one]);
         let mut tallies: Vec<Tally> = Vec::new();
         for scenario in scenarios {
-            let count = self.seeds.unwrap_or(scenario.default_seeds());
+            let count = self.seeds;
             if self.from.checked_add(count - 1).is_none() {
                 bail!("{count} seeds from {} go beyond {}; take fewer or start lower", self.from, u64::MAX);
             }

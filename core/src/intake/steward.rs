@@ -1,0 +1,100 @@
+//! The steward: carries out what custody decides, one request at a time, so that no commit can overtake another.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+
+use super::Cell;
+use crate::env::Env;
+use crate::machines::custody::Step;
+use crate::transport::{Admin, ErrorKind, Group, TransportError};
+
+/// How long the answer to a commit is awaited.
+const COMMIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// The answer to a commit. `None` when it takes too long, or when an event must be released without it.
+async fn answered<E: Env, F: Future>(env: &E, cell: &Cell, commit: F) -> Option<F::Output> {
+    let mut commit = pin!(commit);
+    let until = env.now() + COMMIT_LIMIT;
+    loop {
+        let until = {
+            let state = cell.lock();
+            if state.end.is_some() || state.custody.has_lost() {
+                return None;
+            }
+            state.custody.drain_deadline().map_or(until, |deadline| deadline.min(until))
+        };
+        let wait = until.since(env.now());
+        if wait.is_zero() {
+            return None;
+        }
+        let (decide, sleep) = (pin!(cell.decide.notified()), pin!(env.sleep(wait)));
+        if let Either::Left((answer, _)) = select(commit.as_mut(), select(decide, sleep)).await {
+            return Some(answer);
+        }
+    }
+}
+
+/// Reads what the group has committed: a late commit of somebody else may have moved it back.
+pub(super) struct ReadBack<A> {
+    pub(super) admin: A,
+    pub(super) group: String,
+    pub(super) interval: Duration,
+}
+
+impl<A: Admin> ReadBack<A> {
+    async fn run(&self, cell: &Cell) {
+        let owned = cell.lock().custody.at_rest();
+        if owned.is_empty() {
+            return;
+        }
+        let partitions = owned.iter().map(|(partition, _)| partition.clone()).collect();
+        // Without an answer it is read the next time.
+        let Ok(committed) = self.admin.committed(self.group.clone(), partitions).await else { return };
+        let mut state = cell.lock();
+        for ((partition, epoch), committed) in owned.iter().zip(committed) {
+            state.custody.read_back(partition, *epoch, committed.map_or(0, |committed| committed.offset));
+        }
+    }
+}
+
+/// Carries out what the custody decides.
+pub(super) async fn steward<E: Env, G: Group, A: Admin>(env: E, group: G, read_back: ReadBack<A>, cell: Arc<Cell>) {
+    let mut read_at = env.now() + read_back.interval;
+    loop {
+        if env.now() >= read_at {
+            answered(&env, &cell, read_back.run(&cell)).await;
+            read_at = env.now() + read_back.interval;
+        }
+        let Some(step) = cell.next_step(env.now()) else {
+            group.leave().await;
+            return;
+        };
+        match step {
+            Step::Commit(commits) => {
+                let answer = answered(&env, &cell, group.commit(commits.clone())).await;
+                let results = answer.unwrap_or_else(|| {
+                    let late = || TransportError::new(ErrorKind::UnknownOutcome, "REQUEST_TIMED_OUT", "committing");
+                    commits.iter().map(|_| Err(late())).collect()
+                });
+                cell.lock().custody.committed(&commits, &results, env.now());
+            }
+            Step::Release { event, .. } => {
+                // An error means that the consumer is gone; the poll task hears of it too.
+                let _ = group.release(event).await;
+            }
+            Step::Leave => {
+                group.leave().await;
+                cell.finish(Ok(()));
+                return;
+            }
+            Step::Wait(until) => {
+                let until = until.map_or(read_at, |until| until.min(read_at));
+                let (decide, sleep) = (pin!(cell.decide.notified()), pin!(env.sleep(until.since(env.now()))));
+                select(decide, sleep).await;
+            }
+        }
+    }
+}
