@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use seriatim_core::connector::{Connector, ConnectorError};
 use seriatim_core::document::Document;
+use seriatim_core::env::Env;
 use seriatim_core::event::EventKind;
 use seriatim_core::index::memory::{MemoryIndex, SharedMemoryIndex};
 use seriatim_core::indexer::{DeletionMarker, IndexerConfig};
@@ -232,4 +233,51 @@ fn a_run_that_takes_too_long_says_what_is_pending() {
     let ran = run(vec![stuck], vec![Given::boxed("one", vec![r#"{"id":"a"}"#.into()])], &options);
     let error = ran.outcome.expect_err("it takes two seconds").to_string();
     assert!(error.contains("was not complete after 200ms; pending: ") && error.contains("a"), "{error}");
+}
+
+/// Publishes from several tasks at once, each its own ids.
+struct Several {
+    env: TokioEnv,
+}
+
+impl Connector for Several {
+    fn name(&self) -> &str {
+        "several"
+    }
+
+    fn execute<'a>(&'a mut self, publisher: &'a Publisher) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        async move {
+            let (ended, mut ends) = tokio::sync::mpsc::channel(8);
+            for task in 0..8 {
+                let (publisher, ended) = (publisher.clone(), ended.clone());
+                self.env.spawn(async move {
+                    for update in 0..500 {
+                        let json = format!(r#"{{"id":"doc-{task}","update":{update}}}"#);
+                        let document = Document::parse(json.into()).expect("a test document");
+                        publisher.publish(document).await.expect("the run goes on");
+                    }
+                    ended.send(()).await.expect("somebody waits");
+                });
+            }
+            drop(ended);
+            while ends.recv().await.is_some() {}
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+#[test]
+fn several_tasks_publish_into_one_run_and_each_keeps_its_order() {
+    let connectors: Vec<Box<dyn Connector>> = vec![Box::new(Several { env: TokioEnv::new() })];
+    let mut options = LocalOptions { workers: 2, indexers: 2, ..LocalOptions::default() };
+    options.indexer.versions = false;
+    let ran = run(Vec::new(), connectors, &options);
+    ran.outcome.expect("the run is complete");
+    assert_eq!(ran.summaries[0].counts.completed, 4_000);
+    let index = ran.index.lock();
+    for task in 0..8 {
+        let (_, body) = index.get(&format!("doc-{task}")).expect("it is there");
+        assert!(String::from_utf8_lossy(body).contains("\"update\":499"), "an earlier update came last");
+    }
 }

@@ -11,8 +11,9 @@ use seriatim_core::env::Instant;
 use seriatim_core::index::memory::MemoryIndex;
 use seriatim_core::index::{Action, Backend, BackendError, IndexOp, ItemOutcome};
 
-use crate::history::{self, IndexWrite, Recorder, What, WriteKind};
+use crate::history::{self, Recorder, What};
 use crate::network::Host;
+use crate::recorded::index_write;
 use crate::trace::Trace;
 
 /// What goes wrong with one bulk request; nothing by default.
@@ -158,20 +159,8 @@ impl IndexServer {
             Ok(None) | Err(_) => return ItemOutcome::Throttled,
         };
         if outcome == ItemOutcome::Applied {
-            let (kind, body_hash) = match &op.action {
-                Action::Upsert(body) => (WriteKind::Upsert, history::body_hash(body)),
-                Action::Delete => (WriteKind::Delete, 0),
-            };
-            let write = IndexWrite {
-                id: op.id.clone(),
-                version: op.version,
-                kind,
-                body_hash,
-                ticket: op.ticket,
-                position: op.position.clone(),
-            };
             let changed = self.memory.visible_changes() > seen;
-            let (sender, write) = (Some(sender.clone()), Box::new(write));
+            let (sender, write) = (Some(sender.clone()), Box::new(index_write(op)));
             recorder.record(node, 0, What::IndexApplied { sender, write, changed });
         }
         outcome

@@ -50,3 +50,42 @@ fn an_aborted_run_leaves_no_task_behind() {
     bench.pass(Duration::from_secs(1));
     assert_eq!(bench.tasks(), 0, "the documents of an aborted run are still being sent");
 }
+
+fn open(bench: &Bench, config: PublisherConfig) -> Publisher {
+    let ledger = Box::new(TicketLedger::new(RunId(1)));
+    let open = Publisher::open(bench.clone(), Stuck(bench.clone()), RunId(1), ledger, config);
+    bench.run(Duration::from_secs(1), open).expect("in time").expect("no error")
+}
+
+fn publish(bench: &Bench, publisher: &Publisher, document: Document) -> Option<u64> {
+    bench.run(Duration::from_secs(1), publisher.publish(document)).map(|sequence| sequence.expect("it is taken"))
+}
+
+#[test]
+fn a_paused_publisher_takes_nothing_until_it_is_resumed() {
+    let bench = Bench::default();
+    let publisher = open(&bench, PublisherConfig::default());
+    let document = |id: &str| Document::new(id).expect("an id");
+    assert!(publisher.resume().is_err(), "it runs");
+    publisher.pause().expect("it runs");
+    assert!(publisher.pause().is_err(), "it is paused");
+    assert_eq!(publish(&bench, &publisher, document("a")), None);
+    publisher.resume().expect("it is paused");
+    assert_eq!(publish(&bench, &publisher, document("a")), Some(0));
+}
+
+#[test]
+fn a_publisher_with_enough_pending_waits_whether_it_is_many_or_large() {
+    let bench = Bench::default();
+    let few = open(&bench, PublisherConfig { pending_records_max: 2, ..PublisherConfig::default() });
+    let document = |text: usize| {
+        let json = format!(r#"{{"id":"a","text":"{}"}}"#, "x".repeat(text));
+        Document::parse(json.into()).expect("a document")
+    };
+    let taken: Vec<_> = (0..3).map(|_| publish(&bench, &few, document(1))).collect();
+    assert_eq!(taken, [Some(0), Some(1), None]);
+    let small = open(&bench, PublisherConfig { gathered_bytes_max: 5_000, ..PublisherConfig::default() });
+    // The first two go to the queues, which are stuck; what gathers behind them is bounded.
+    let taken: Vec<_> = (0..6).map(|_| publish(&bench, &small, document(3_000))).collect();
+    assert_eq!(taken, [Some(0), Some(1), Some(2), Some(3), None, None]);
+}
