@@ -1,6 +1,6 @@
 //! Runs a plan: the real pipeline on the nodes of a simulated world, the plan's faults beside it, the checkers after.
 //!
-//! A run has two phases. While documents flow the [`faults`] strike; when nothing is left to strike, or when the
+//! A run has two phases. While documents flow the faults strike; when nothing is left to strike, or when the
 //! publisher has declared its run complete, the world heals: what is down comes back, and everything must come to its
 //! end within a bound. A [`Variant`] puts other implementations behind the ports: flawed pipelines are made so.
 

@@ -62,7 +62,7 @@ pub struct Publish {
 /// One run.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// Its publishes, as indices into [`HistoryIndex::publishes`], in order of invocation.
+    /// Its publishes, as indices into [`super::HistoryIndex::publishes`], in order of invocation.
     pub publishes: Vec<usize>,
     /// When it was declared complete, and the summary.
     pub complete: Option<(At, RunSummary)>,

@@ -164,7 +164,7 @@ pub struct IndexWrite {
     pub version: Option<Version>,
     /// Upsert or delete.
     pub kind: WriteKind,
-    /// [`body_hash`] of the JSON; 0 for a delete.
+    /// [`super::body_hash`] of the JSON; 0 for a delete.
     pub body_hash: u64,
     /// Whose outcome this is.
     pub ticket: Ticket,
@@ -237,7 +237,7 @@ pub enum What {
         version: Version,
         /// Upsert or delete.
         kind: WriteKind,
-        /// [`body_hash`] of the JSON.
+        /// [`super::body_hash`] of the JSON.
         body_hash: u64,
     },
     /// That publish is acknowledged, or not.

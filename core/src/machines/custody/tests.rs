@@ -73,6 +73,10 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Partitions with the epochs under which they are owned, as the model writes them and as the port does.
+type Ours = Vec<(i32, u64)>;
+type Wire = Vec<(TopicPartition, Epoch)>;
+
 /// The model beside the machine.
 struct Pair {
     custody: Custody,
@@ -81,7 +85,7 @@ struct Pair {
     /// Positions that somebody holds, with their fate of old epochs too.
     positions: Vec<(Position, bool)>,
     /// Events not released: partitions with epochs, and the deadline of a drain.
-    events: BTreeMap<u64, (Vec<(i32, u64)>, Option<Instant>)>,
+    events: BTreeMap<u64, (Ours, Option<Instant>)>,
     next_event: u64,
     next_epoch: u64,
 }
@@ -139,9 +143,9 @@ impl Pair {
         }]);
     }
 
-    fn leaving(&mut self, partitions: &BTreeSet<i32>) -> (RebalanceId, Vec<(i32, u64)>, Vec<(TopicPartition, Epoch)>) {
+    fn leaving(&mut self, partitions: &BTreeSet<i32>) -> (RebalanceId, Ours, Wire) {
         self.next_event += 1;
-        let ours: Vec<(i32, u64)> =
+        let ours: Ours =
             partitions.iter().filter_map(|one| self.owned.get(one).map(|owned| (*one, owned.epoch))).collect();
         let wire = ours.iter().map(|(one, epoch)| (topic(*one), Epoch(*epoch))).collect();
         (RebalanceId(self.next_event), ours, wire)
