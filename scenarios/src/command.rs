@@ -22,6 +22,8 @@ use crate::run::{Exit, Outcome, RunOptions, RunReport, Runner, run_fresh};
 use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find};
 use crate::zoo::hunt::{self, Animal, Ranges};
 
+mod dump;
+
 /// Runs the pipeline in a simulated Kafka, from seeds.
 #[derive(Parser, Debug)]
 #[command(name = "sim", bin_name = "cargo sim", version, about)]
@@ -252,6 +254,10 @@ impl Explore {
                 terminal.complain(format_args!("\n{}", report::failures(tally)));
             }
         }
+        if !self.json && tallies.iter().all(|tally| tally.failures.is_empty()) {
+            let seeds = tallies.iter().map(|tally| tally.seeds).sum::<u64>();
+            terminal.say(format_args!("Everything held on {}.", report::counted(seeds, "seed")));
+        }
         let is_failed = tallies.iter().any(|tally| tally.exit() == Exit::Failed);
         let worst = tallies.iter().map(Tally::exit).max().unwrap_or(Exit::Pass);
         Ok(if is_failed { Exit::Failed } else { worst })
@@ -411,6 +417,9 @@ impl Run {
     fn execute(self, runner: &dyn Runner, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
         // What was asked for is checked before a long file is read.
         self.plan(1)?;
+        if let Some(path) = &self.dump {
+            dump::check(path, &self.input)?;
+        }
         let input = input::read(&self.input, self.on_error)?;
         for bad in &input.shown {
             terminal.complain(format_args!("skipped: {bad}"));
@@ -434,7 +443,7 @@ impl Run {
             terminal.complain("note: no fault struck in this run; take another --seed or a longer file");
         }
         if let Some(path) = &self.dump {
-            dump(path, &ran)
+            dump::write(path, &ran)
                 .with_context(|| format!("cannot write {}; check the path given to --dump", path.display()))?;
         }
         Ok(exit)
@@ -461,14 +470,6 @@ fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+:@%".contains(&byte);
     if !text.is_empty() && text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
-fn dump(path: &Path, ran: &RunReport) -> std::io::Result<()> {
-    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
-    for document in ran.index.values() {
-        writeln!(file, "{document}")?;
-    }
-    file.flush()
 }
 
 impl Pack {

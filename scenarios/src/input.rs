@@ -24,6 +24,10 @@ pub enum OnError {
     Skip,
 }
 
+/// Longest id, bytes: as OpenSearch has it.
+pub const ID_BYTES_MAX: usize = 512;
+/// Largest document, bytes: with its headers it fits into a record of Kafka's default limit.
+pub const DOCUMENT_BYTES_MAX: usize = 900_000;
 /// Longest line, bytes.
 pub const LINE_MAX: u64 = 64 << 20;
 /// Skipped lines that are kept to be shown; the rest is only counted.
@@ -50,6 +54,12 @@ pub enum Reason {
     /// `id` of another type.
     #[error("`id` is {0}, not a string; put it in quotes")]
     IdNotString(String),
+    /// `id` is longer than a search index takes.
+    #[error("`id` has {0} bytes; a search index takes ids of at most {ID_BYTES_MAX}")]
+    IdTooLong(usize),
+    /// The document is larger than a record may be.
+    #[error("the document has {0} bytes; a record of the simulated Kafka takes at most {DOCUMENT_BYTES_MAX}")]
+    TooLarge(usize),
     /// `id` of no length.
     #[error("`id` is empty; give the document an id of at least one character")]
     IdEmpty,
@@ -227,6 +237,7 @@ fn operation(pairs: Vec<(String, Box<RawValue>)>) -> Result<Op, Reason> {
             "op" if kind.is_some() => return Err(Reason::Twice("op")),
             "id" => match serde_json::from_str::<String>(text) {
                 Ok(text) if text.is_empty() => return Err(Reason::IdEmpty),
+                Ok(text) if text.len() > ID_BYTES_MAX => return Err(Reason::IdTooLong(text.len())),
                 Ok(text) => id = Some(text),
                 Err(_) => return Err(Reason::IdNotString(shortened(text))),
             },
@@ -243,7 +254,9 @@ fn operation(pairs: Vec<(String, Box<RawValue>)>) -> Result<Op, Reason> {
             },
         }
     }
-    Ok(Op { id: id.ok_or(Reason::NoId)?, kind: kind.ok_or(Reason::NoOp)?, fields })
+    let op = Op { id: id.ok_or(Reason::NoId)?, kind: kind.ok_or(Reason::NoOp)?, fields };
+    let bytes = op.document().len();
+    if bytes > DOCUMENT_BYTES_MAX { Err(Reason::TooLarge(bytes)) } else { Ok(op) }
 }
 
 /// A value short enough for a message.
@@ -325,6 +338,22 @@ mod tests {
         assert_eq!(input.shown.iter().map(|bad| bad.line).collect::<Vec<_>>(), [4, 5, 6, 7, 8]);
         let documents: Vec<String> = input.operations.iter().map(Op::document).collect();
         assert_eq!(documents, [r#"{"id":"a","op":"create","n":{"deep":[1, 2]}}"#, r#"{"id":"é","op":"delete"}"#]);
+    }
+
+    #[test]
+    fn an_id_and_a_document_too_large_for_the_pipeline_are_bad_lines() {
+        let message = |id: usize, text: usize| {
+            let line = format!(r#"{{"id":"{}","op":"create","text":"{}"}}"#, "i".repeat(id), "x".repeat(text));
+            from(line.as_bytes(), OnError::Stop).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(message(ID_BYTES_MAX, 800_000), Ok(()));
+        let long = message(ID_BYTES_MAX + 1, 0).expect_err("513 bytes");
+        assert!(long.starts_with("ops.jsonl:1: `id` has 513 bytes; a search index takes ids of at most 512"), "{long}");
+        let large = message(1, DOCUMENT_BYTES_MAX).expect_err("too large");
+        assert!(
+            large.contains("the document has 900034 bytes; a record") && large.contains("at most 900000"),
+            "{large}"
+        );
     }
 
     #[test]

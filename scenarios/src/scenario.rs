@@ -179,6 +179,9 @@ pub fn find(name: &str) -> Result<&'static Scenario, UnknownScenario> {
     if let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == name) {
         return Ok(scenario);
     }
+    if let Some(begins) = SCENARIOS.iter().find(|scenario| !name.is_empty() && scenario.name.starts_with(name)) {
+        return Err(UnknownScenario { name: name.to_owned(), suggestion: Some(begins.name) });
+    }
     let near = |scenario: &Scenario| edits(name, scenario.name);
     let nearest = SCENARIOS.iter().min_by_key(|scenario| near(scenario));
     let suggestion = nearest.filter(|scenario| near(scenario) <= scenario.name.len() / 3).map(|scenario| scenario.name);

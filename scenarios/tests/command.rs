@@ -219,6 +219,7 @@ fn run_refuses_what_cannot_be_with_the_place_and_the_next_step() {
         format!("run --input {path} --mode local --partitions 3"),
         format!("run --input {path}"),
         format!("run --input {path} --on-error skip --dump {missing}"),
+        format!("run --input {path} --on-error skip --dump {path}"),
         "explore --from 18446744073709551615 --seeds 2".to_owned(),
     ];
     let messages: Vec<String> = words
