@@ -237,6 +237,39 @@ pub enum OffsetReset {
     Latest,
 }
 
+/// A strategy by which a group's leader gives partitions to members (`partition.assignment.strategy`).
+///
+/// With one of the first three a member gives up everything before each rebalance; with the last only what must move.
+/// librdkafka has no eager `sticky` of its own, nor mixed lists; Java has both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Assignor {
+    /// `range`: contiguous partitions of each topic.
+    Range,
+    /// `roundrobin`: all partitions in turn.
+    RoundRobin,
+    /// `sticky`: balanced, and as before where it can be; eager.
+    Sticky,
+    /// `cooperative-sticky`: the same, and what stays with its member is never given up.
+    CooperativeSticky,
+}
+
+impl Assignor {
+    /// Kafka's own name, as `cooperative-sticky`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Assignor::Range => "range",
+            Assignor::RoundRobin => "roundrobin",
+            Assignor::Sticky => "sticky",
+            Assignor::CooperativeSticky => "cooperative-sticky",
+        }
+    }
+
+    /// Whether members keep their partitions while they rejoin.
+    pub const fn is_cooperative(self) -> bool {
+        matches!(self, Assignor::CooperativeSticky)
+    }
+}
+
 /// How to consume as a member of a group. Offsets are never stored or committed but by [`Group::commit`].
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
@@ -256,6 +289,16 @@ pub struct GroupConfig {
     pub offset_reset: OffsetReset,
     /// Records that the client may hold for one partition before it was asked for them.
     pub prefetch_records_max: usize,
+    /// `partition.assignment.strategy`: what this member supports, the preferred first. The group uses one that all
+    /// its members support. With any eager one in the list the member gives up everything before it rejoins: a list of
+    /// both kinds is for changing a group over, and Java's clients take it where librdkafka refuses it.
+    pub assignors: Vec<Assignor>,
+    /// `group.instance.id`: makes the member static. One that comes back within its session keeps its partitions
+    /// without a rebalance; one that leaves says nothing; the older of two with one id is fenced, for good.
+    pub instance_id: Option<String>,
+    /// `topic.metadata.refresh.interval.ms`: age at which this member looks for new partitions; `None` is the
+    /// transport's own.
+    pub metadata_max_age: Option<Duration>,
 }
 
 impl GroupConfig {
@@ -270,6 +313,9 @@ impl GroupConfig {
             poll_limit: Duration::from_secs(300),
             offset_reset: OffsetReset::Earliest,
             prefetch_records_max: 10_000,
+            assignors: vec![Assignor::Range, Assignor::RoundRobin],
+            instance_id: None,
+            metadata_max_age: None,
         }
     }
 }
