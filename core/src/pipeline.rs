@@ -74,7 +74,7 @@ pub struct Pipeline {
     stages: Vec<Instance>,
     children_max: u32,
     /// Run of the document that it was started with: children that have none join it.
-    run_id: Option<CompactString>,
+    run_id: Option<Arc<str>>,
     /// Open cursors; their stages rise.
     open: Vec<Cursor>,
     /// The document to go on with, before any cursor.

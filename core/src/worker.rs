@@ -7,7 +7,7 @@ use bytes::Bytes;
 use compact_str::CompactString;
 use futures_util::future::{Either, select};
 
-use crate::document::Document;
+use crate::document::{Document, Original};
 use crate::env::{Env, Instant};
 use crate::event::{Event, EventKind, FamilyDigest};
 use crate::identity::{Envelope, Ticket};
@@ -117,7 +117,7 @@ impl<E: Env, M: WorkerMessenger> Worker<E, M> {
         claim: crate::intake::Claim,
     ) -> Result<(), MessengerError> {
         let mut family = Family::new(&source, claim.position(), self.env.random());
-        let original = document.clone();
+        let original = document.original();
         let mut emission = Emission { claim, outputs: Vec::new(), events: Vec::new(), dead_letters: Vec::new() };
         self.pipeline.start(document);
         loop {
@@ -240,7 +240,7 @@ impl Family {
     fn add(
         &mut self,
         output: PipelineOutput,
-        original: &Document,
+        original: &Original,
         emission: &mut Emission,
         create_events: bool,
         wall_micros: u64,
