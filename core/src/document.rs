@@ -61,6 +61,10 @@ struct Content {
     /// Everything, reserved fields included, in order.
     fields: Fields,
     edits: Edits,
+    /// Whether it has the mark of a dropped document: asked for before every stage.
+    dropped: bool,
+    /// Whether it has the mark of a skipped document.
+    skipped: bool,
 }
 
 /// What became of a document since it was read.
@@ -118,14 +122,14 @@ impl Document {
         }
         let mut fields = Fields::default();
         fields.set(CompactString::const_new(ID), Field::Value(Value::String(id.clone())));
-        Ok(Document(Arc::new(Content { id, run_id: None, source: Bytes::new(), fields, edits: Edits::Any })))
+        Ok(Document(Arc::new(Content::new(id, Bytes::new(), fields, Edits::Any))))
     }
 
     /// Reads a document. Its untouched fields share the memory of `source`.
     pub fn parse(source: Bytes) -> Result<Self, DocumentError> {
         let (fields, exact) = wire::read_fields(&source)?;
         let edits = if exact { Edits::None } else { Edits::Any };
-        let content = Content { id: CompactString::default(), run_id: None, source, fields, edits };
+        let content = Content::new(CompactString::default(), source, fields, edits);
         let id = content.fields.get(ID).and_then(|field| field.view(&content.source)).ok_or(DocumentError::NoId)?;
         let id = match id.text() {
             Some(text) if id.is_string() => CompactString::from(text),
@@ -149,7 +153,7 @@ impl Document {
             Some(before) => *before = value,
             None => fields.set_first(CompactString::const_new(ID), value),
         }
-        Content { id: CompactString::default(), run_id: None, source, fields, edits: Edits::Any }.with_ids(id)
+        Content::new(CompactString::default(), source, fields, Edits::Any).with_ids(id)
     }
 
     /// A child: an empty document of the same run.
@@ -468,22 +472,26 @@ impl Document {
 
     /// Marks it as dropped: it passes no further stage and is not indexed.
     pub fn mark_dropped(&mut self) {
-        self.content_mut().put(DROPPED, Field::Value(Value::Bool(true)));
+        let content = self.content_mut();
+        content.put(DROPPED, Field::Value(Value::Bool(true)));
+        content.dropped = true;
     }
 
     /// Whether it is marked as dropped, whatever the mark's value.
     pub fn is_dropped(&self) -> bool {
-        self.has(DROPPED)
+        self.0.dropped
     }
 
     /// Marks it as skipped: it passes no further stage and is indexed as it is.
     pub fn mark_skipped(&mut self) {
-        self.content_mut().put(SKIPPED, Field::Value(Value::Bool(true)));
+        let content = self.content_mut();
+        content.put(SKIPPED, Field::Value(Value::Bool(true)));
+        content.skipped = true;
     }
 
     /// Whether it is marked as skipped, whatever the mark's value.
     pub fn is_skipped(&self) -> bool {
-        self.has(SKIPPED)
+        self.0.skipped
     }
 
     /// It as it is now, to be written later if at all. Cheap as long as it only joined a run since it was read.
@@ -509,6 +517,11 @@ impl Document {
 }
 
 impl Content {
+    fn new(id: CompactString, source: Bytes, fields: Fields, edits: Edits) -> Self {
+        let (dropped, skipped) = (fields.contains(DROPPED), fields.contains(SKIPPED));
+        Content { id, run_id: None, source, fields, edits, dropped, skipped }
+    }
+
     /// Fills in the ids, which are read once.
     fn with_ids(mut self, id: CompactString) -> Result<Document, DocumentError> {
         self.run_id = match self.fields.get(RUN_ID).and_then(|field| field.view(&self.source)) {
