@@ -13,7 +13,7 @@ use seriatim_core::env::Env;
 use seriatim_core::publisher::Publisher;
 
 /// Bytes read at once: whole lines, at least this many.
-const CHUNK_BYTES: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 /// A longer line is refused: it would be held in memory whole.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
