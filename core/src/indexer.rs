@@ -171,7 +171,7 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
 
     /// Writes one batch and reports it.
     async fn write(&mut self, batch: Vec<Item>) -> Result<(), MessengerError> {
-        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut outcomes = Vec::new();
         let mut open = batch;
         let mut tries = 0;
         // Asked to stop, it tries no more: what is open then is abandoned with an unknown outcome.
@@ -186,7 +186,11 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
             match self.backend.bulk(&ops).await {
                 Ok(answers) => {
                     let (settled, again) = sort_out(open, answers);
-                    outcomes.extend(settled);
+                    if outcomes.is_empty() {
+                        outcomes = settled;
+                    } else {
+                        outcomes.extend(settled);
+                    }
                     open = again;
                 }
                 Err(BackendError::UnknownOutcome(_)) => open.iter_mut().for_each(|item| item.unanswered = true),
