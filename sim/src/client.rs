@@ -27,6 +27,7 @@ use crate::network::{Connection, Host, NetworkError, RoundTrip};
 
 pub use admin::SimAdmin;
 pub use assigned::SimAssigned;
+pub use commits::UnfencedCommit;
 pub use group::{SimGroup, SimPoller};
 pub use producer::SimProducer;
 

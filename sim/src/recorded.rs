@@ -15,6 +15,7 @@ use seriatim_core::transport::{
     ProducerConfig, RebalanceId, Record, Transport, TransportError,
 };
 
+use crate::client::UnfencedCommit;
 use crate::history::{
     Ack, AssignedPartition, Call, CommittedOffset, Delivered, IndexWrite, Lifecycle, LifecycleKind, NodeRecorder,
     Produced, Stamp, What, WriteKind, WriteOutcome, body_hash,
@@ -235,8 +236,12 @@ pub struct RecordedGroup<G> {
     consumer: Call,
 }
 
-impl<G: Group> Group for RecordedGroup<G> {
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<(), TransportError>> {
+impl<G: Group> RecordedGroup<G> {
+    /// Writes a commit and how it ended; `send` is what carries it.
+    async fn commit_by<F>(&self, commits: Vec<Commit>, send: impl FnOnce(Vec<Commit>) -> F) -> F::Output
+    where
+        F: Future<Output = Vec<Result<(), TransportError>>>,
+    {
         let call = self.node.call();
         let count = commits.len();
         let noted = commits.iter().map(|commit| CommittedOffset {
@@ -248,9 +253,21 @@ impl<G: Group> Group for RecordedGroup<G> {
         self.node.record(What::CommitInvoked { call, consumer: self.consumer, commits: noted.collect() });
         let cancelled = move |end: Ack<()>| What::CommitResolved { call, outcomes: vec![end; count] };
         let pending = Pending::new(&self.node, cancelled);
-        let results = self.inner.commit(commits).await;
+        let results = send(commits).await;
         pending.resolve(What::CommitResolved { call, outcomes: results.iter().map(|one| ack(one, |()| ())).collect() });
         results
+    }
+}
+
+impl<G: UnfencedCommit> UnfencedCommit for RecordedGroup<G> {
+    async fn commit_unfenced(&self, commits: Vec<Commit>) -> Vec<Result<(), TransportError>> {
+        self.commit_by(commits, |commits| self.inner.commit_unfenced(commits)).await
+    }
+}
+
+impl<G: Group> Group for RecordedGroup<G> {
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<(), TransportError>> {
+        self.commit_by(commits, |commits| self.inner.commit(commits)).await
     }
 
     async fn release(&self, event: RebalanceId) -> Result<(), TransportError> {
