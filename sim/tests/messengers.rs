@@ -31,7 +31,7 @@ use seriatim_core::runner::{
     ConnectorSummary, LocalOptions, RunError, RunOptions, publish, run_indexer, run_pool, run_together, run_worker,
     run_worker_indexer,
 };
-use seriatim_core::stage::{Condition, StageSpec};
+use seriatim_core::stage::Condition;
 use seriatim_core::stages::{ChildSource, DropIf, EmitChildren, FailOn, Fault, SlowOn, Template, Trigger, sleeper};
 use seriatim_core::stop::Stop;
 use seriatim_core::transport::{Outgoing, Producer, ProducerConfig, Transport};
@@ -256,7 +256,7 @@ struct Noted(SimIndex, Writes);
 impl Backend for Noted {
     fn bulk<'a>(&'a self, ops: &'a [IndexOp]) -> BoxFuture<'a, Result<Vec<ItemOutcome>, BackendError>> {
         let write = |op: &IndexOp| match &op.action {
-            Action::Upsert(body) => (op.id.to_string(), Some(number(body))),
+            Action::Upsert(body) => (op.id.to_string(), Some(number(body.json()))),
             Action::Delete => (op.id.to_string(), None),
         };
         self.1.lock().unwrap().extend(ops.iter().map(write));

@@ -89,7 +89,7 @@ async fn bill(node: &Node, record: &Record) {
         index: None,
         id: String::from_utf8_lossy(&order).as_ref().into(),
         version: None,
-        action: Action::Upsert(order),
+        action: Action::Upsert(order.into()),
         ticket: Default::default(),
         position: Some(record.position.clone()),
     };
