@@ -29,6 +29,7 @@ use tokio::sync::oneshot;
 
 use crate::env::Instant;
 use crate::identity::{Epoch, Position, TopicPartition};
+use crate::partitioner::Partitioner;
 
 /// A record header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,12 +185,32 @@ impl Future for Delivery {
 pub struct ProducerConfig {
     /// Name in logs and traces.
     pub client_id: String,
-    /// How long a record may wait for company.
+    /// `linger.ms`: how long a record may wait for company.
     pub linger: Duration,
-    /// Records that may wait or be in flight; a full producer makes `send_all` wait.
+    /// `batch.num.messages`: records of one batch.
+    pub batch_records_max: usize,
+    /// `batch.size`: bytes of one batch; a record that is larger goes alone.
+    pub batch_bytes_max: usize,
+    /// `queue.buffering.max.messages`: records that may wait or be in flight; a full producer makes `send_all` wait.
     pub queue_records_max: usize,
-    /// Largest record that is sent, bytes.
+    /// `queue.buffering.max.kbytes`, in bytes: of them, keys, values and headers; a full producer makes `send_all`
+    /// wait.
+    pub queue_bytes_max: usize,
+    /// `message.max.bytes`: largest record that is sent.
     pub record_bytes_max: usize,
+    /// `partitioner`: where records without a partition go. The pipeline names the partitions of the hops itself and
+    /// leaves only its dead letters to this: the default puts a keyed one where a hop with as many partitions has its
+    /// document.
+    pub partitioner: Partitioner,
+    /// `sticky.partitioning.linger.ms`: how long records that may go anywhere keep to one partition; zero draws one for
+    /// each.
+    pub sticky_linger: Duration,
+    /// `topic.metadata.refresh.interval.ms`: age at which what is known of a topic is asked for again, and growth is
+    /// noticed; `None` is the transport's own (Kafka's: 5 min).
+    pub metadata_max_age: Option<Duration>,
+    /// `topic.metadata.propagation.max.ms`: how long a topic that is said not to exist may be on its way; after that
+    /// records to it are refused.
+    pub topic_propagation_max: Duration,
 }
 
 impl Default for ProducerConfig {
@@ -197,8 +218,15 @@ impl Default for ProducerConfig {
         ProducerConfig {
             client_id: "seriatim".into(),
             linger: Duration::from_millis(1),
+            batch_records_max: 10_000,
+            batch_bytes_max: 1_000_000,
             queue_records_max: 100_000,
+            queue_bytes_max: 1 << 30,
             record_bytes_max: 1_000_000,
+            partitioner: Partitioner::default(),
+            sticky_linger: Duration::from_millis(10),
+            metadata_max_age: None,
+            topic_propagation_max: Duration::from_secs(30),
         }
     }
 }

@@ -1,13 +1,26 @@
 //! Commits of a group member: fenced by epoch before they are sent, stamped with the current generation when they are.
+//!
+//! [`UnfencedCommit`] leaves the fence out: it is there for flawed consumers, and nothing that must be right calls it.
 
 use std::sync::Arc;
 
 use seriatim_core::identity::{Epoch, TopicPartition};
-use seriatim_core::transport::{Commit, ErrorKind, TransportError};
+use seriatim_core::transport::{Commit, ErrorKind, Group, TransportError};
 
 use super::group::Member;
 use super::{TRIES_MAX, broker_error, unanswered};
 use crate::cluster::protocol::{CommitPartition, ErrorCode, OffsetCommit, Request, Response};
+
+/// What a consumer without epochs can do, and librdkafka's `rd_kafka_commit` does. **For flawed consumers only.**
+///
+/// The commits are stamped with the member's generation when they are *sent*, not when their records were read, and
+/// nobody asks whether the partition is owned: a late commit of a member that lost a partition is accepted and moves its
+/// offset back, as long as the member is in the group's generation. The epochs of the commits are passed over, but a
+/// history shows them.
+pub trait UnfencedCommit: Group {
+    /// Commits, all or each on its own: one result a commit, in order.
+    fn commit_unfenced(&self, commits: Vec<Commit>) -> impl Future<Output = Vec<Result<(), TransportError>>> + Send;
+}
 
 /// A commit that `release` waits for, until it is dropped.
 struct Out<'a> {
@@ -46,8 +59,17 @@ fn fenced(member: &Member, commit: &Commit) -> TransportError {
     TransportError::new(ErrorKind::Fenced, "STALE_EPOCH", context)
 }
 
-/// Commits what is current; one result a commit, in order.
-pub(super) async fn commit(member: &Member, commits: Vec<Commit>) -> Vec<Result<(), TransportError>> {
+/// What is looked at before a commit is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    /// Its epoch must be current.
+    Epoch,
+    /// Nothing, as in librdkafka: the broker alone decides.
+    Nothing,
+}
+
+/// Commits what passes `check`; one result a commit, in order.
+pub(super) async fn commit(member: &Member, commits: Vec<Commit>, check: Check) -> Vec<Result<(), TransportError>> {
     let mut results: Vec<Option<Result<(), TransportError>>> = commits.iter().map(|_| None).collect();
     let out = {
         let mut state = member.lock();
@@ -57,7 +79,8 @@ pub(super) async fn commit(member: &Member, commits: Vec<Commit>) -> Vec<Result<
         Out { member, id }
     };
     for attempt in 0..TRIES_MAX {
-        let Some((coordinator, request, places)) = prepare(member, &commits, &mut results, attempt).await else {
+        let Some((coordinator, request, places)) = prepare(member, (&commits, check), &mut results, attempt).await
+        else {
             continue;
         };
         if places.is_empty() {
@@ -92,10 +115,10 @@ fn context(member: &Member, commit: &Commit) -> String {
     format!("committing {} of {} for group `{}`", commit.offset, commit.partition, member.group)
 }
 
-/// The request of everything that is still open and still current, stamped now. `None` when there is no coordinator.
+/// The request of everything that is still open and passes its check, stamped now. `None` when there is no coordinator.
 async fn prepare(
     member: &Member,
-    commits: &[Commit],
+    (commits, check): (&[Commit], Check),
     results: &mut [Option<Result<(), TransportError>>],
     attempt: usize,
 ) -> Option<(crate::cluster::protocol::BrokerId, OffsetCommit, Vec<usize>)> {
@@ -111,7 +134,7 @@ async fn prepare(
     let mut places = Vec::new();
     for (place, commit) in commits.iter().enumerate() {
         if results[place].is_none() {
-            if state.is_current(&commit.partition, commit.epoch) {
+            if check == Check::Nothing || state.is_current(&commit.partition, commit.epoch) {
                 places.push(place);
             } else {
                 results[place] = Some(Err(fenced(member, commit)));

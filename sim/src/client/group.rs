@@ -355,12 +355,21 @@ pub struct SimGroup {
     member: Arc<Member>,
 }
 
+impl commits::UnfencedCommit for SimGroup {
+    async fn commit_unfenced(&self, commits: Vec<Commit>) -> Vec<Result<(), TransportError>> {
+        if !self.member.client.host.enter() {
+            std::future::pending::<()>().await;
+        }
+        commits::commit(&self.member, commits, commits::Check::Nothing).await
+    }
+}
+
 impl Group for SimGroup {
     async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<(), TransportError>> {
         if !self.member.client.host.enter() {
             std::future::pending::<()>().await;
         }
-        commits::commit(&self.member, commits).await
+        commits::commit(&self.member, commits, commits::Check::Epoch).await
     }
 
     async fn release(&self, event: RebalanceId) -> Result<(), TransportError> {
