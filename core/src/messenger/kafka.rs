@@ -5,6 +5,7 @@
 //! which the publisher creates before it publishes and reads by assignment, from its beginning.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use compact_str::CompactString;
@@ -102,12 +103,13 @@ pub struct KafkaMessengers<E, T> {
     env: E,
     transport: T,
     config: Arc<KafkaConfig>,
+    late_events: Arc<AtomicU64>,
 }
 
 impl<E: Env, T: Transport> KafkaMessengers<E, T> {
     /// Messengers of one pipeline over `transport`.
     pub fn new(env: E, transport: T, config: KafkaConfig) -> Self {
-        KafkaMessengers { env, transport, config: Arc::new(config) }
+        KafkaMessengers { env, transport, config: Arc::new(config), late_events: Arc::default() }
     }
 
     async fn consumer(&self, intake: &IntakeConfig) -> Result<Consumer<E, T>, MessengerError> {
@@ -118,6 +120,7 @@ impl<E: Env, T: Transport> KafkaMessengers<E, T> {
             producer,
             topics: self.config.topics.clone(),
             failure: intake.failure_handle(),
+            late_events: self.late_events.clone(),
         };
         Ok(Consumer { intake, outbox })
     }
@@ -138,6 +141,10 @@ impl<E: Env, T: Transport> MessengerFactory for KafkaMessengers<E, T> {
 
     async fn publisher(&self) -> Result<Self::Publisher, MessengerError> {
         Ok(KafkaPublisher::new(self.env.clone(), self.transport.clone(), self.config.clone()))
+    }
+
+    fn late_events(&self) -> u64 {
+        self.late_events.load(Ordering::Relaxed)
     }
 }
 
@@ -218,6 +225,8 @@ struct Outbox<E, P> {
     producer: P,
     topics: Topics,
     failure: FailureHandle,
+    /// Events of runs that were over.
+    late_events: Arc<AtomicU64>,
 }
 
 /// What one record of a hand-over stands for: whose claim waits for it, and what to say when it is refused.
@@ -254,15 +263,23 @@ impl<E: Env, P: Producer> Outbox<E, P> {
         }
         let outputs = outgoing.len();
         outgoing.extend(event_records(&self.topics, events));
+        let reports = outgoing[outputs..].iter().map(|record| record.value.clone()).collect();
         let delivery = self.producer.send_all(outgoing).await;
         let outbox = self.clone();
-        self.env.spawn(async move { outbox.settle(delivery, outputs, pending, claims).await });
+        self.env.spawn(async move { outbox.settle(delivery, reports, pending, claims).await });
     }
 
     /// Waits for the acknowledgements and settles the claims.
-    async fn settle(self, delivery: Delivery, outputs: usize, pending: Vec<Pending>, claims: Vec<(Claim, bool)>) {
+    async fn settle(
+        self,
+        delivery: Delivery,
+        reported: Vec<Option<Bytes>>,
+        pending: Vec<Pending>,
+        claims: Vec<(Claim, bool)>,
+    ) {
         let results = delivery.await;
-        let (sent, reports) = results.split_at(outputs.min(results.len()));
+        let (sent, reports) = results.split_at(pending.len().min(results.len()));
+        self.count_late(reports, &reported);
         // A refused report: no event topic any more, so the run is over, and so is the need to report to it.
         let reported = fatal(reports).is_none();
         let mut acknowledged = vec![true; claims.len()];
@@ -286,7 +303,10 @@ impl<E: Env, P: Producer> Outbox<E, P> {
         if !dead.is_empty() {
             let mut outgoing: Vec<Outgoing> = dead.iter().map(|dead| dead_letter(&self.topics, dead)).collect();
             outgoing.extend(event_records(&self.topics, failed));
-            if let Some(error) = fatal(&self.producer.send_all(outgoing).await.await) {
+            let reported: Vec<_> = outgoing[dead.len()..].iter().map(|record| record.value.clone()).collect();
+            let results = self.producer.send_all(outgoing).await.await;
+            self.count_late(&results[dead.len().min(results.len())..], &reported);
+            if let Some(error) = fatal(&results) {
                 self.failure.fail(error);
                 return;
             }
@@ -299,6 +319,17 @@ impl<E: Env, P: Producer> Outbox<E, P> {
                 claim.done();
             }
         }
+    }
+
+    /// Counts the events that were refused: their run is over, and its event topic gone.
+    fn count_late(&self, results: &[Result<Appended, TransportError>], reported: &[Option<Bytes>]) {
+        let refused = results
+            .iter()
+            .zip(reported)
+            .filter(|(result, _)| result.as_ref().is_err_and(|error| error.kind == ErrorKind::Refused));
+        let events = |value: &Bytes| event::decode_batch(value).map_or(1, |events| events.len() as u64);
+        let late = refused.map(|(_, value)| value.as_ref().map_or(0, events)).sum();
+        self.late_events.fetch_add(late, Ordering::Relaxed);
     }
 
     fn output(&self, output: &Outbound) -> Outgoing {
@@ -383,6 +414,8 @@ fn fatal(results: &[Result<Appended, TransportError>]) -> Option<TransportError>
 
 /// What a broker or a client says of a record over its limit.
 const TOO_LARGE: &str = "MESSAGE_TOO_LARGE";
+/// What a client says of a topic that is not there.
+const UNKNOWN_TOPIC: &str = "UNKNOWN_TOPIC_OR_PARTITION";
 /// Of an id or a cause in a report.
 const TEXT_BYTES_MAX: usize = 4_096;
 /// Of the events in one record.
