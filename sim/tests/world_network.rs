@@ -21,7 +21,7 @@ async fn write(index: &SimIndex, version: u64) -> Result<Vec<ItemOutcome>, Backe
     let op = IndexOp {
         id: "a".into(),
         version: Some(Version::from_hlc(version)),
-        action: Action::Upsert(Bytes::from_static(b"{}")),
+        action: Action::Upsert(Bytes::from_static(b"{}").into()),
         ticket: Ticket::default(),
         position: None,
     };
