@@ -213,7 +213,9 @@ impl Group for Script {
     }
 
     async fn release(&self, event: RebalanceId) -> Result<(), TransportError> {
-        self.lines().released.push(event);
+        let mut lines = self.lines();
+        assert!(!lines.left, "an event is given back after the member left");
+        lines.released.push(event);
         Ok(())
     }
 
