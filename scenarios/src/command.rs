@@ -70,8 +70,8 @@ struct Explore {
     /// This scenario [default: all but those that `list` calls only by name].
     #[arg(long, value_parser = parse_scenario)]
     scenario: Option<&'static Scenario>,
-    /// How many seeds of each scenario. A campaign of 20 or more, 40 where any fault is drawn, promises that every kind
-    /// hit work in flight.
+    /// How many seeds of each scenario. A long campaign, of 20 seeds or more, 100 where any fault is drawn, promises
+    /// that every kind hit work in flight.
     #[arg(long, default_value = "200", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.
@@ -212,7 +212,7 @@ fn jobs(asked: Option<NonZeroUsize>) -> NonZeroUsize {
 
 fn list(terminal: &mut Terminal<'_>) -> Exit {
     let width = SCENARIOS.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
-    for scenario in SCENARIOS {
+    for scenario in SCENARIOS.iter() {
         let by_name = if scenario.by_default() { "" } else { " Only by name." };
         terminal.say(format_args!("{:width$}  {}{by_name}", scenario.name, scenario.summary));
     }
@@ -361,8 +361,12 @@ fn conclude(plan: &Plan, ran: &RunReport, replay: &str, terminal: &mut Terminal<
 impl Run {
     /// The plan of this run over `records` operations, checked.
     fn plan(&self, records: u64) -> anyhow::Result<Plan> {
-        if self.mode == Mode::Local && self.faults == FaultSet::Rebalances {
-            bail!("local mode has no rebalances; take --faults crashes or --mode distributed");
+        if self.mode == Mode::Local && !self.faults.is_local() {
+            let faults = self.faults.name();
+            bail!(
+                "local mode is one process without Kafka and has no {faults}; \
+                 take --faults none, crashes, index or all, or --mode distributed"
+            );
         }
         if self.mode == Mode::Local && self.partitions.is_some() {
             bail!("local mode has no partitions; leave --partitions out or take --mode distributed");
@@ -394,12 +398,7 @@ impl Run {
             "cargo sim run --input {} --mode {} --faults {} --seed {}",
             quoted(&self.input),
             self.mode.name(),
-            match self.faults {
-                FaultSet::None => "none",
-                FaultSet::Crashes => "crashes",
-                FaultSet::Rebalances => "rebalances",
-                FaultSet::All => "all",
-            },
+            self.faults.name(),
             self.seed
         );
         let numbers = [("workers", self.workers), ("indexers", self.indexers), ("partitions", self.partitions)];

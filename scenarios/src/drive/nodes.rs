@@ -47,6 +47,7 @@ struct Inner {
     progress: SharedProgress,
     variant: Arc<dyn Variant>,
     topics: Topics,
+    trouble: stages::Trouble,
 }
 
 impl Cast {
@@ -56,9 +57,10 @@ impl Cast {
         operations: Arc<Vec<Op>>,
         progress: SharedProgress,
         variant: Arc<dyn Variant>,
+        trouble: stages::Trouble,
     ) -> Self {
         let topics = Topics::of(PIPELINE);
-        let inner = Inner { plan: plan.clone(), operations, progress, variant, topics };
+        let inner = Inner { plan: plan.clone(), operations, progress, variant, topics, trouble };
         Cast { world: world.clone(), inner: Arc::new(inner) }
     }
 
@@ -84,16 +86,10 @@ impl Cast {
 
     /// Starts one more worker or indexer.
     pub(super) fn spawn(&self, role: Role, number: u32) {
-        let inner = self.inner.clone();
+        let (inner, name) = (self.inner.clone(), role.node(number).to_string());
         match role {
-            Role::Worker => {
-                let name = fault::Node::Worker(number).to_string();
-                self.world.spawn(&name, move |node| inner.clone().worker(node));
-            }
-            Role::Indexer => {
-                let name = fault::Node::Indexer(number).to_string();
-                self.world.spawn(&name, move |node| inner.clone().indexer(node));
-            }
+            Role::Worker => self.world.spawn(&name, move |node| inner.clone().worker(node, number)),
+            Role::Indexer => self.world.spawn(&name, move |node| inner.clone().indexer(node, number)),
         }
     }
 
@@ -106,14 +102,25 @@ impl Cast {
     }
 
     /// Consumer groups and the topics that they read.
-    pub(super) fn groups(&self) -> [(String, Arc<str>); 2] {
-        groups(&self.inner.topics)
+    pub(super) fn groups(&self) -> Vec<(String, Arc<str>)> {
+        let topics = &self.inner.topics;
+        match self.inner.plan.topology.mode {
+            Mode::Local => vec![],
+            Mode::Distributed => {
+                vec![(topics.worker_group(), topics.source.clone()), (topics.indexer_group(), topics.dest.clone())]
+            }
+        }
+    }
+
+    /// The topic of dead letters.
+    pub(super) fn dead_letters(&self) -> Arc<str> {
+        self.inner.topics.fail.clone()
     }
 }
 
-/// Consumer groups and the topics that they read.
-pub(super) fn groups(topics: &Topics) -> [(String, Arc<str>); 2] {
-    [(topics.worker_group(), topics.source.clone()), (topics.indexer_group(), topics.dest.clone())]
+/// How the names of the topics of events begin.
+pub(super) fn event_topics() -> String {
+    format!("{PIPELINE}_event_")
 }
 
 impl Inner {
@@ -134,7 +141,7 @@ impl Inner {
             indexer: indexer_config(knobs),
             run: self.run_options(),
         };
-        let pipeline = Arc::new(self.variant.pipeline(stages::pipeline(env.clone())));
+        let pipeline = Arc::new(self.variant.pipeline(stages::pipeline(env.clone(), self.trouble.clone())));
         let backend = self.backend(&at, &node);
         let mut connectors = [self.connector(&env)];
         let ended = runner::run_together(&env, &messengers, pipeline, backend, &mut connectors, &options).await;
@@ -143,34 +150,63 @@ impl Inner {
 
     async fn publisher(self: Arc<Self>, node: Node) {
         let at = Place { part: Part::Publisher, env: node.env() };
-        let messengers = RecordedMessengers::new(self.kafka(&at, &node), node.recorder(), false);
+        let messengers =
+            RecordedMessengers::new(self.kafka(&at, &node, self.kafka_config(None)), node.recorder(), false);
         let mut connectors = [self.connector(&at.env)];
         let ended = runner::publish(&at.env, &messengers, &mut connectors, &self.run_options()).await;
         self.ended(&node, ended);
     }
 
-    async fn worker(self: Arc<Self>, node: Node) {
+    async fn worker(self: Arc<Self>, node: Node, number: u32) {
         let at = Place { part: Part::Worker, env: node.env() };
-        let pipeline = Arc::new(self.variant.pipeline(stages::pipeline(at.env.clone())));
+        let pipeline = Arc::new(self.variant.pipeline(stages::pipeline(at.env.clone(), self.trouble.clone())));
         let config = worker_config(&self.plan.pipeline);
-        let messengers = AlteredMessengers::new(self.kafka(&at, &node), self.variant.messengers(&at));
+        let messengers = AlteredMessengers::new(
+            self.kafka(&at, &node, self.kafka_config(Some(Role::Worker.node(number)))),
+            self.variant.messengers(&at),
+        );
         until_stopped(&node, |stop| runner::run_worker(at.env, messengers, pipeline, config, stop)).await;
     }
 
-    async fn indexer(self: Arc<Self>, node: Node) {
+    async fn indexer(self: Arc<Self>, node: Node, number: u32) {
         let at = Place { part: Part::Indexer, env: node.env() };
         let config = indexer_config(&self.plan.pipeline);
         let backend = self.backend(&at, &node);
-        let messengers = AlteredMessengers::new(self.kafka(&at, &node), self.variant.messengers(&at));
+        let messengers = AlteredMessengers::new(
+            self.kafka(&at, &node, self.kafka_config(Some(Role::Indexer.node(number)))),
+            self.variant.messengers(&at),
+        );
         until_stopped(&node, |stop| runner::run_indexer(at.env, messengers, backend, config, stop)).await;
     }
 
     /// Messengers over Kafka: the client, the variant's hand behind the recorder, the recorder, the hand in front.
-    fn kafka(&self, at: &Place, node: &Node) -> KafkaMessengers<SimEnv, NodeTransport> {
+    fn kafka(&self, at: &Place, node: &Node, config: KafkaConfig) -> KafkaMessengers<SimEnv, NodeTransport> {
         let seam = Seam { variant: self.variant.clone(), at: at.clone(), drain: self.plan.pipeline.drain };
         let client = Altered::new(node.transport(), seam.clone());
         let recorded = RecordedTransport::new(client, node.recorder(), decode_lifecycle);
-        KafkaMessengers::new(node.env(), Altered::new(recorded, seam), kafka_config(&self.plan.pipeline))
+        KafkaMessengers::new(node.env(), Altered::new(recorded, seam), config)
+    }
+
+    /// The clients of a process; of a member of a group, when it is one.
+    fn kafka_config(&self, member: Option<fault::Node>) -> KafkaConfig {
+        let (knobs, clients) = (&self.plan.pipeline, &self.plan.pipeline.clients);
+        let number = member.and_then(fault::Node::role).map_or(0, |(_, number)| number);
+        let mut config = KafkaConfig::new(PIPELINE);
+        config.producer.linger = Duration::from_micros(clients.linger_micros);
+        config.producer.queue_records_max = clients.queue_records_max as usize;
+        config.producer.metadata_max_age = Some(Duration::from_millis(clients.producer_metadata_ms));
+        for intake in [&mut config.worker, &mut config.indexer] {
+            intake.group.session_timeout = Duration::from_millis(knobs.session_timeout_ms);
+            intake.group.heartbeat_interval = Duration::from_millis(knobs.heartbeat_ms);
+            intake.group.poll_limit = Duration::from_millis(knobs.poll_limit_ms);
+            intake.group.assignors = clients.assignors_of(number);
+            intake.group.instance_id = member.filter(|_| clients.static_members).map(|node| node.to_string());
+            intake.group.metadata_max_age = Some(Duration::from_millis(clients.consumer_metadata_ms));
+            intake.processing_limit = Duration::from_millis(knobs.processing_limit_ms);
+            intake.custody = CustodyConfig { records_max: knobs.max_in_flight as usize, ..CustodyConfig::default() };
+            intake.poll_records_max = knobs.poll_max as usize;
+        }
+        config
     }
 
     fn backend(&self, at: &Place, node: &Node) -> Arc<dyn Backend> {
@@ -257,18 +293,6 @@ fn indexer_config(knobs: &Knobs) -> IndexerConfig {
         poll_records_max: knobs.poll_max as usize,
         ..IndexerConfig::default()
     }
-}
-
-fn kafka_config(knobs: &Knobs) -> KafkaConfig {
-    let mut config = KafkaConfig::new(PIPELINE);
-    for intake in [&mut config.worker, &mut config.indexer] {
-        intake.group.session_timeout = Duration::from_millis(knobs.session_timeout_ms);
-        intake.group.heartbeat_interval = Duration::from_millis(knobs.heartbeat_ms);
-        intake.group.poll_limit = Duration::from_millis(knobs.poll_limit_ms);
-        intake.custody = CustodyConfig { records_max: knobs.max_in_flight as usize, ..CustodyConfig::default() };
-        intake.poll_records_max = knobs.poll_max as usize;
-    }
-    config
 }
 
 /// Publishes the operations of a run, with its pauses.

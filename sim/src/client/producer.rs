@@ -19,6 +19,7 @@ use super::{Client, TRIES_MAX, broker_error};
 use crate::cluster::protocol::{BATCH_OVERHEAD_BYTES, BrokerId, ErrorCode, ProducerId, Record, Request, Response};
 use crate::env::wall_micros;
 use crate::executor::lock;
+use crate::history::What;
 
 /// `max.in.flight.requests.per.connection`: what an idempotent producer may have out.
 const IN_FLIGHT_MAX: usize = 5;
@@ -85,6 +86,8 @@ struct State {
     next_call: u64,
     /// Records enqueued and not answered.
     held: usize,
+    /// The history knows that callers had to wait; once is enough.
+    told_full: bool,
     /// When the oldest record that waits for company has waited enough.
     linger_until: Option<Instant>,
     /// Somebody waits for everything: no lingering.
@@ -151,6 +154,7 @@ impl Core {
             calls: BTreeMap::new(),
             next_call: 0,
             held: 0,
+            told_full: false,
             linger_until: None,
             flushing: 0,
             in_flight: BTreeMap::new(),
@@ -188,6 +192,13 @@ impl Core {
             return Err(broker_error(ErrorCode::UnknownTopicOrPartition, context));
         }
         Ok(TopicPartition { topic: record.topic.clone(), partition: number })
+    }
+
+    /// Writes into the history that callers have to wait.
+    fn tell_full(&self, held: usize) {
+        let life = &self.client.host.life;
+        let what = What::FaultInjected { kind: "full-queue".into(), target: life.node.clone(), in_flight: held as u64 };
+        self.client.host.shared.lock().recorder.record(&life.node, life.incarnation, what);
     }
 
     /// Enqueues one record, waiting while the producer is full.
@@ -228,6 +239,9 @@ impl Core {
                     }
                     state.lanes.entry(partition).or_default().queue.push_back(Pending { bytes, ..pending });
                     return;
+                }
+                if !std::mem::replace(&mut state.told_full, true) {
+                    self.tell_full(state.held);
                 }
             }
             room.await;

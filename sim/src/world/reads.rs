@@ -7,11 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use compact_str::CompactString;
 use seriatim_core::identity::{TopicPartition, Version};
-use seriatim_core::transport::{Committed, Watermarks};
+use seriatim_core::transport::{Committed, Header, Watermarks};
 
 use super::World;
 use crate::cluster::audit::GroupState;
-use crate::cluster::protocol::{BatchSlice, BrokerId, CreateTopic, FetchPartition, Record, Request, Response};
+use crate::cluster::protocol::{
+    BatchSlice, BrokerId, CreateTopic, FetchPartition, ProducePartition, Record, Request, Response,
+};
 
 impl World {
     /// Creates a topic at once.
@@ -34,6 +36,35 @@ impl World {
         match self.ask(BrokerId(0), Request::CreatePartitions { topics: vec![(name.into(), partitions)] }) {
             Some(Response::CreatePartitions { topics }) if topics.iter().all(|(_, error)| error.is_none()) => {}
             other => panic!("topic `{name}` did not grow: {other:?}"),
+        }
+    }
+
+    /// Appends one record to a partition at once, as a foreign program would: no client, no network, no identity.
+    ///
+    /// # Panics
+    /// When there is no such partition.
+    pub fn append(&self, partition: &TopicPartition, key: Option<Bytes>, value: Option<Bytes>, headers: Vec<Header>) {
+        let leader = self.shared.current().cluster.leader(partition);
+        let leader = leader.unwrap_or_else(|| panic!("there is no partition {partition}"));
+        let timestamp_millis = (self.now().as_micros() / 1_000) as i64;
+        let records = Arc::new([Record { key, value, headers, timestamp_millis }]);
+        let batch = ProducePartition { partition: partition.clone(), producer: None, base_sequence: 0, records };
+        match self.ask(leader, Request::Produce { partitions: vec![batch] }) {
+            Some(Response::Produce { partitions }) if partitions.iter().all(|one| one.error.is_none()) => {}
+            other => panic!("{partition} took no record: {other:?}"),
+        }
+    }
+
+    /// Deletes the topics whose names begin with `prefix`, at once. How many there were.
+    pub fn delete_topics(&self, prefix: &str) -> usize {
+        let Some(Response::Metadata { topics, .. }) = self.ask(BrokerId(0), Request::Metadata { topics: None }) else {
+            return 0;
+        };
+        let doomed = topics.into_iter().map(|topic| topic.topic).filter(|name| name.starts_with(prefix));
+        let doomed: Vec<Arc<str>> = doomed.collect();
+        match self.ask(BrokerId(0), Request::DeleteTopics { topics: doomed }) {
+            Some(Response::DeleteTopics { topics }) => topics.iter().filter(|(_, error)| error.is_none()).count(),
+            _ => 0,
         }
     }
 
