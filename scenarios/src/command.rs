@@ -134,12 +134,15 @@ struct Run {
     /// What goes wrong.
     #[arg(long, value_enum, default_value_t = FaultSet::None)]
     faults: FaultSet,
-    /// Number of workers [default: drawn from the seed].
+    /// Number of workers; in hybrid mode, of each pair [default: drawn from the seed].
     #[arg(long)]
     workers: Option<u32>,
-    /// Number of indexers [default: drawn from the seed].
+    /// Number of indexers; in hybrid mode, of each pair [default: drawn from the seed].
     #[arg(long)]
     indexers: Option<u32>,
+    /// Number of nodes with pairs, in hybrid mode [default: drawn from the seed].
+    #[arg(long)]
+    pairs: Option<u32>,
     /// Partitions of both topics [default: drawn from the seed].
     #[arg(long)]
     partitions: Option<u32>,
@@ -371,6 +374,9 @@ impl Run {
         if self.mode == Mode::Local && self.partitions.is_some() {
             bail!("local mode has no partitions; leave --partitions out or take --mode distributed");
         }
+        if self.mode != Mode::Hybrid && self.pairs.is_some() {
+            bail!("{} mode has no pairs; leave --pairs out or take --mode hybrid", self.mode.name());
+        }
         let scenario = Scenario {
             name: "run",
             summary: "a file",
@@ -384,6 +390,7 @@ impl Run {
         let overrides = Overrides {
             workers: self.workers,
             indexers: self.indexers,
+            pairs: self.pairs,
             partitions: self.partitions,
             file: Some((self.input.clone(), records)),
         };
@@ -401,7 +408,12 @@ impl Run {
             self.faults.name(),
             self.seed
         );
-        let numbers = [("workers", self.workers), ("indexers", self.indexers), ("partitions", self.partitions)];
+        let numbers = [
+            ("workers", self.workers),
+            ("indexers", self.indexers),
+            ("pairs", self.pairs),
+            ("partitions", self.partitions),
+        ];
         for (name, number) in numbers {
             if let Some(number) = number {
                 words += &format!(" --{name} {number}");
@@ -456,6 +468,7 @@ fn at_the_flag(error: PlanError) -> PlanError {
             let place = match place {
                 "topology.workers" => "--workers",
                 "topology.indexers" => "--indexers",
+                "topology.pairs" => "--pairs",
                 "topology.source_partitions" | "topology.dest_partitions" => "--partitions",
                 other => other,
             };

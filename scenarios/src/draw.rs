@@ -20,6 +20,8 @@ pub struct Overrides {
     pub workers: Option<u32>,
     /// Number of indexers.
     pub indexers: Option<u32>,
+    /// Number of nodes with pairs.
+    pub pairs: Option<u32>,
     /// Partitions of either topic.
     pub partitions: Option<u32>,
     /// A file that flows through, and how many operations it has.
@@ -89,14 +91,25 @@ fn draw_topology(scenario: &Scenario, overrides: &Overrides, draws: &mut Draws) 
     let indexers = draws.between(1, 3) as u32;
     let source_partitions = draws.between(1, 8) as u32;
     let dest_partitions = draws.between(1, 8) as u32;
+    let pairs = draws.between(1, 4) as u32;
+    let pairs_per_node = draws.pick(&[1, 1, 2, 3]);
+    let (of_pair, lanes) = (scenario.mode == Mode::Hybrid, draws.pick(&[(1, 1), (1, 2), (2, 1), (2, 2)]));
+    // What the mode has not is written as one, or left out.
+    let (workers, indexers) = match scenario.mode {
+        Mode::Local => (workers, 1),
+        Mode::Distributed => (workers, indexers),
+        Mode::Hybrid => lanes,
+    };
     let is_local = scenario.mode == Mode::Local;
-    let partitions = |drawn| if is_local { 1 } else { drawn };
+    let partitions = |drawn, none: bool| if none { 1 } else { overrides.partitions.unwrap_or(drawn) };
     Topology {
         mode: scenario.mode,
         workers: overrides.workers.unwrap_or(workers),
-        indexers: overrides.indexers.unwrap_or(if is_local { 1 } else { indexers }),
-        source_partitions: overrides.partitions.unwrap_or(partitions(source_partitions)),
-        dest_partitions: overrides.partitions.unwrap_or(partitions(dest_partitions)),
+        indexers: overrides.indexers.unwrap_or(indexers),
+        pairs: if of_pair { overrides.pairs.unwrap_or(pairs) } else { 0 },
+        pairs_per_node: if of_pair { pairs_per_node } else { 0 },
+        source_partitions: partitions(source_partitions, is_local),
+        dest_partitions: partitions(dest_partitions, is_local || of_pair),
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Node {
     Worker(u32),
     /// An indexer of distributed mode, numbered from 0; joiners continue the numbers.
     Indexer(u32),
+    /// A node of hybrid mode with one worker-indexer pair or several, numbered from 0; joiners continue the numbers.
+    Pair(u32),
 }
 
 impl fmt::Display for Node {
@@ -33,13 +35,14 @@ impl fmt::Display for Node {
             Node::Publisher => f.write_str("publisher"),
             Node::Worker(number) => write!(f, "worker-{number}"),
             Node::Indexer(number) => write!(f, "indexer-{number}"),
+            Node::Pair(number) => write!(f, "pair-{number}"),
         }
     }
 }
 
 /// A name that is no node's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is no node: write `process` (local mode), `publisher`, `worker-N` or `indexer-N`")]
+#[error("`{0}` is no node: write `process` (local mode), `publisher`, `worker-N`, `indexer-N` or `pair-N`")]
 pub struct UnknownNode(String);
 
 impl FromStr for Node {
@@ -52,6 +55,7 @@ impl FromStr for Node {
             None if text == "publisher" => Ok(Node::Publisher),
             Some(("worker", number)) => number.parse().map(Node::Worker).map_err(|_| unknown()),
             Some(("indexer", number)) => number.parse().map(Node::Indexer).map_err(|_| unknown()),
+            Some(("pair", number)) => number.parse().map(Node::Pair).map_err(|_| unknown()),
             _ => Err(unknown()),
         }
     }
@@ -77,6 +81,8 @@ pub enum Role {
     Worker,
     /// One more indexer.
     Indexer,
+    /// One more node with pairs.
+    Pair,
 }
 
 impl Role {
@@ -85,6 +91,7 @@ impl Role {
         match self {
             Role::Worker => Node::Worker(number),
             Role::Indexer => Node::Indexer(number),
+            Role::Pair => Node::Pair(number),
         }
     }
 }
@@ -96,6 +103,7 @@ impl Node {
             Node::Process | Node::Publisher => None,
             Node::Worker(number) => Some((Role::Worker, number)),
             Node::Indexer(number) => Some((Role::Indexer, number)),
+            Node::Pair(number) => Some((Role::Pair, number)),
         }
     }
 }

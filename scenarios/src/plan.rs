@@ -26,17 +26,20 @@ pub enum Mode {
     Local,
     /// Publisher, workers and indexers apart, with Kafka at both hops.
     Distributed,
+    /// The publisher apart; workers and indexers paired, with Kafka before them and memory between.
+    Hybrid,
 }
 
 impl Mode {
     /// All, in the order in which scenarios are listed.
-    pub const ALL: [Mode; 2] = [Mode::Local, Mode::Distributed];
+    pub const ALL: [Mode; 3] = [Mode::Local, Mode::Distributed, Mode::Hybrid];
 
     /// The name in scenarios and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Local => "local",
             Mode::Distributed => "distributed",
+            Mode::Hybrid => "hybrid",
         }
     }
 }
@@ -47,14 +50,24 @@ impl Mode {
 pub struct Topology {
     /// Where the parts run.
     pub mode: Mode,
-    /// Workers: nodes in distributed mode, tasks of the one process in local mode.
+    /// Workers: nodes in distributed mode, tasks of the one process in local mode, tasks of each pair in hybrid mode.
     pub workers: u32,
-    /// Indexers at the start.
+    /// Indexers, likewise.
     pub indexers: u32,
+    /// Nodes with pairs, in hybrid mode.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub pairs: u32,
+    /// Pairs of each such node. Each is a member of the group.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub pairs_per_node: u32,
     /// Partitions of the source topic. Local mode has no topics.
     pub source_partitions: u32,
-    /// Partitions of the destination topic. Local mode has no topics.
+    /// Partitions of the destination topic, which only distributed mode has.
     pub dest_partitions: u32,
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Seeds of what is drawn while the plan runs, so that shrinking can vary one and keep the others.
@@ -161,6 +174,10 @@ impl Topology {
         let partitions = (1, Self::PARTITIONS_MAX);
         range("topology.workers", self.workers, nodes, "documents are processed by workers")?;
         range("topology.indexers", self.indexers, nodes, "documents reach the index through indexers")?;
+        if self.mode == Mode::Hybrid {
+            range("topology.pairs", self.pairs, nodes, "hybrid mode needs nodes with pairs")?;
+            range("topology.pairs_per_node", self.pairs_per_node, nodes, "a node without a pair does nothing")?;
+        }
         range(
             "topology.source_partitions",
             self.source_partitions,

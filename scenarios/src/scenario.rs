@@ -211,6 +211,7 @@ const fn where_it_runs(mode: Mode) -> &'static str {
     match mode {
         Mode::Local => "One process, several lanes;",
         Mode::Distributed => "Workers and indexers over Kafka;",
+        Mode::Hybrid => "Worker-indexer pairs behind Kafka;",
     }
 }
 

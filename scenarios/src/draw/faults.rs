@@ -54,6 +54,7 @@ impl Room<'_> {
                 Node::Worker(draws.below(u64::from(self.topology.workers)) as u32)
             }
             Mode::Distributed => Node::Indexer(draws.below(u64::from(self.topology.indexers)) as u32),
+            Mode::Hybrid => Node::Pair(draws.below(u64::from(self.topology.pairs)) as u32),
         }
     }
 
@@ -66,13 +67,16 @@ impl Room<'_> {
     fn action(&self, kind: FaultKind, draws: &mut Draws) -> Action {
         // Sooner and later than a session time-out, or not before the run heals.
         let restart = |draws: &mut Draws| draws.chance(800).then(|| draws.between(50_000, 15_000_000));
-        let hop = |draws: &mut Draws| draws.pick(&[Hop::Source, Hop::Dest]);
+        let hybrid = self.topology.mode == Mode::Hybrid;
+        let hops: &[Hop] = if hybrid { &[Hop::Source] } else { &[Hop::Source, Hop::Dest] };
+        let hop = |draws: &mut Draws| draws.pick(hops);
+        let roles: &[Role] = if hybrid { &[Role::Pair] } else { &[Role::Worker, Role::Indexer] };
         // Shorter and longer than a request may take, and than a session.
         let cut = |draws: &mut Draws| draws.pick(&[300_000, 3_000_000, 20_000_000]);
         match kind {
             FaultKind::Crash => Action::Crash { node: self.component(draws), restart_after_micros: restart(draws) },
             FaultKind::Stop => Action::Stop { node: self.component(draws), restart_after_micros: restart(draws) },
-            FaultKind::Join => Action::Join { role: draws.pick(&[Role::Worker, Role::Indexer]) },
+            FaultKind::Join => Action::Join { role: draws.pick(roles) },
             // Shorter than a session, longer than it, longer than the polls that may be left out.
             FaultKind::Pause => {
                 Action::Pause { node: self.node(draws), for_micros: draws.between(1_000_000, 45_000_000) }

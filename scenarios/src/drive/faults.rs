@@ -54,7 +54,12 @@ pub(super) struct Injector {
 
 impl Injector {
     pub(super) fn new(plan: &Plan, world: &World, cast: &Cast, progress: SharedProgress, struck: Struck) -> Self {
-        let started = BTreeMap::from([(Role::Worker, plan.topology.workers), (Role::Indexer, plan.topology.indexers)]);
+        let topology = &plan.topology;
+        let started = match topology.mode {
+            Mode::Local => BTreeMap::new(),
+            Mode::Distributed => BTreeMap::from([(Role::Worker, topology.workers), (Role::Indexer, topology.indexers)]),
+            Mode::Hybrid => BTreeMap::from([(Role::Pair, topology.pairs)]),
+        };
         Injector {
             waiting: plan.faults.clone(),
             last_strike: Instant::default(),
@@ -67,7 +72,7 @@ impl Injector {
             recorder: world.recorder(),
             seen_events: 0,
             counts: BTreeMap::new(),
-            started: if plan.topology.mode == Mode::Local { BTreeMap::new() } else { started },
+            started,
             losing: Vec::new(),
             topics: Topics::of(PIPELINE),
             groups: cast.groups().into_iter().map(|(group, _)| group).collect(),

@@ -49,6 +49,7 @@ impl fmt::Display for Action {
             }
             Action::Join { role: Role::Worker } => f.write_str("a worker joins"),
             Action::Join { role: Role::Indexer } => f.write_str("an indexer joins"),
+            Action::Join { role: Role::Pair } => f.write_str("a node with pairs joins"),
             Action::Pause { node, for_micros } => write!(f, "pause {node} for {}", seconds(*for_micros)),
             Action::Grow { topic, add: 1 } => write!(f, "the {} topic grows by a partition", topic.name()),
             Action::Grow { topic, add } => write!(f, "the {} topic grows by {add} partitions", topic.name()),

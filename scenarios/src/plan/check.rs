@@ -36,11 +36,22 @@ impl Plan {
             let node = action.node().expect("it names one");
             return Err(PlanError::UnknownNode { index, node, known: self.nodes() });
         }
-        if self.topology.mode == Mode::Local && !action.kind().is_local() {
+        let no_place = |reason, instead| {
             let (action, mode) = (action.to_string(), self.topology.mode.name());
-            return Err(PlanError::NoPlace { index, action, mode, reason: "which is one process" });
-        }
+            Err(PlanError::NoPlace { index, action, mode, reason, instead })
+        };
+        let (mode, distributed) = (self.topology.mode, "mode = \"distributed\"");
         match action {
+            _ if mode == Mode::Local && !action.kind().is_local() => no_place("which is one process", distributed),
+            Action::Join { role: Role::Worker | Role::Indexer } if mode == Mode::Hybrid => {
+                no_place("whose nodes hold pairs", "role = \"pair\"")
+            }
+            Action::Join { role: Role::Pair } if mode != Mode::Hybrid => {
+                no_place("which has no pairs", "role = \"worker\"")
+            }
+            Action::Grow { topic: Hop::Dest, .. } | Action::Poison { topic: Hop::Dest, .. } if mode == Mode::Hybrid => {
+                no_place("whose pairs have no topic between them", "topic = \"source\"")
+            }
             Action::Crash { node: Node::Publisher, .. } | Action::Stop { node: Node::Publisher, .. } => {
                 Err(PlanError::NeverStrikes { index, reason: "the publisher is the run; pause it, or cut its link" })
             }
@@ -51,7 +62,8 @@ impl Plan {
     fn has_node(&self, node: Node) -> bool {
         let with_joins = |count: u32, role| count.saturating_add(self.joins(role));
         match (self.topology.mode, node) {
-            (Mode::Local, Node::Process) | (Mode::Distributed, Node::Publisher) => true,
+            (Mode::Local, Node::Process) | (Mode::Distributed | Mode::Hybrid, Node::Publisher) => true,
+            (Mode::Hybrid, Node::Pair(number)) => number < with_joins(self.topology.pairs, Role::Pair),
             (Mode::Distributed, Node::Worker(number)) => number < with_joins(self.topology.workers, Role::Worker),
             (Mode::Distributed, Node::Indexer(number)) => number < with_joins(self.topology.indexers, Role::Indexer),
             _ => false,
@@ -67,6 +79,7 @@ impl Plan {
                 self.topology.workers + self.joins(Role::Worker) - 1,
                 self.topology.indexers + self.joins(Role::Indexer) - 1
             ),
+            Mode::Hybrid => format!("publisher, pair-0 to {}", self.topology.pairs + self.joins(Role::Pair) - 1),
         }
     }
 

@@ -30,7 +30,7 @@ pub enum PlanError {
         known: String,
     },
     /// A fault that the mode has no room for.
-    #[error("faults[{index}] ({action}) has no meaning in {mode} mode, {reason}: use mode = \"distributed\"")]
+    #[error("faults[{index}] ({action}) has no meaning in {mode} mode, {reason}: use {instead}")]
     NoPlace {
         /// Number of the fault, from 0.
         index: usize,
@@ -40,6 +40,8 @@ pub enum PlanError {
         mode: &'static str,
         /// What the mode has not.
         reason: &'static str,
+        /// What to write.
+        instead: &'static str,
     },
     /// A fault that never strikes.
     #[error("faults[{index}] can never strike: {reason}")]
