@@ -389,12 +389,14 @@ pub struct LocalOptions {
 
 impl Default for LocalOptions {
     fn default() -> Self {
+        // In one process more in flight takes memory and gives nothing: the queues hold less.
+        let publisher = PublisherConfig { pending_records_max: 16_384, ..PublisherConfig::default() };
         LocalOptions {
             workers: 1,
             indexers: 1,
             worker: WorkerConfig::default(),
             indexer: IndexerConfig::default(),
-            run: RunOptions::default(),
+            run: RunOptions { publisher, ..RunOptions::default() },
         }
     }
 }

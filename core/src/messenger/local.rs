@@ -137,7 +137,7 @@ impl WorkerMessenger for LocalWorker {
 
     async fn send(&mut self, emissions: Vec<Emission>) -> Result<(), MessengerError> {
         let mut events = Vec::new();
-        let mut outputs = Vec::new();
+        let mut outputs = Vec::with_capacity(emissions.len());
         for mut emission in emissions {
             events.append(&mut emission.events);
             outputs.append(&mut emission.outputs);
@@ -169,7 +169,7 @@ impl IndexerMessenger for LocalIndexer {
     }
 
     async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
-        let mut events = Vec::new();
+        let mut events = Vec::with_capacity(outcomes.len());
         for mut outcome in outcomes {
             events.append(&mut outcome.events);
             outcome.claim.done();

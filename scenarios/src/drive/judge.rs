@@ -81,6 +81,8 @@ fn check_options(plan: &Plan, expected: &Expected, documents: &Documents, cut_sh
         local_mode: plan.topology.mode == Mode::Local,
         judge_events: true,
         expect_completion: !cut_short,
+        // The driver waited for the groups to catch up.
+        settled: plan.topology.mode != Mode::Local,
         lost_grace: Duration::from_millis(1),
         // What was not published by then is in nobody's index.
         expected: (!cut_short).then(|| hashes(&expected.index)),
