@@ -19,8 +19,12 @@ pub mod marks {
     pub const DROP: &str = "drop";
     /// `true`: a stage fails on the document, after it emitted its children.
     pub const FAIL: &str = "fail";
+    /// `true`: a stage panics on the document, after it emitted its children.
+    pub const PANIC: &str = "panic";
     /// A number: a stage takes so many milliseconds over the document.
     pub const SLOW_MS: &str = "slow_ms";
+    /// A number: a stage is stuck for so many milliseconds the first time that it meets the document.
+    pub const STUCK_MS: &str = "stuck_ms";
     /// `true`: the index refuses the document for good.
     pub const REJECT: &str = "reject";
     /// A number that tells apart all writes of an id: the operation's place in the stream.
@@ -142,6 +146,19 @@ pub struct Generated {
     pub slow_ms_max: u32,
     /// Documents that the index refuses, out of a thousand.
     pub reject_permille: u32,
+    /// Documents on which a stage panics, out of a thousand.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub panic_permille: u32,
+    /// Documents on which a stage is stuck once, out of a thousand.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub stuck_permille: u32,
+    /// The longest of these, milliseconds.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub stuck_ms_max: u32,
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Generated {
@@ -158,7 +175,10 @@ impl Generated {
         range("workload.drop_permille", self.drop_permille, (0, 1_000), counted)?;
         range("workload.fail_permille", self.fail_permille, (0, 1_000), counted)?;
         range("workload.slow_permille", self.slow_permille, (0, 1_000), counted)?;
-        range("workload.reject_permille", self.reject_permille, (0, 1_000), counted)
+        range("workload.reject_permille", self.reject_permille, (0, 1_000), counted)?;
+        range("workload.panic_permille", self.panic_permille, (0, 1_000), counted)?;
+        range("workload.stuck_permille", self.stuck_permille, (0, 1_000), counted)?;
+        range("workload.stuck_ms_max", self.stuck_ms_max, (0, 300_000), "the run waits for it")
     }
 
     /// The operations that `seed` draws.
@@ -193,9 +213,14 @@ impl Generated {
             mark(marks::DROP, "true".to_owned());
         } else if draws.chance(self.fail_permille) {
             mark(marks::FAIL, "true".to_owned());
+        } else if self.panic_permille > 0 && draws.chance(self.panic_permille) {
+            mark(marks::PANIC, "true".to_owned());
         }
         if draws.chance(self.slow_permille) {
             mark(marks::SLOW_MS, draws.between(1, u64::from(self.slow_ms_max.max(1))).to_string());
+        }
+        if self.stuck_permille > 0 && draws.chance(self.stuck_permille) {
+            mark(marks::STUCK_MS, draws.between(1, u64::from(self.stuck_ms_max.max(1))).to_string());
         }
         Op { id: format!("doc-{number:03}"), kind, fields }
     }
@@ -240,7 +265,10 @@ impl Expected {
             }
             if op.is_marked(marks::DROP) {
                 totals.dropped += 1;
-            } else if op.is_marked(marks::FAIL) || (op.kind != OpKind::Delete && op.is_marked(marks::REJECT)) {
+            } else if op.is_marked(marks::FAIL)
+                || op.is_marked(marks::PANIC)
+                || (op.kind != OpKind::Delete && op.is_marked(marks::REJECT))
+            {
                 totals.failed += 1;
             } else {
                 totals.indexed += 1;
@@ -323,6 +351,9 @@ mod tests {
             slow_permille: 50,
             slow_ms_max: 20,
             reject_permille: 30,
+            panic_permille: 30,
+            stuck_permille: 10,
+            stuck_ms_max: 20,
         }
     }
 
@@ -337,6 +368,7 @@ mod tests {
             op("c", Create, &[("revision", "4"), ("reject", "true")]),
             op("d", Create, &[("revision", "5")]),
             op("d", Delete, &[("revision", "6")]),
+            op("b", Update, &[("revision", "7"), ("panic", "true")]),
         ]);
         let lines: Vec<&str> = expected.index.values().map(String::as_str).collect();
         assert_eq!(
@@ -348,7 +380,7 @@ mod tests {
                 r#"{"id":"b","op":"create","revision":1}"#,
             ]
         );
-        assert_eq!(expected.totals, Totals { published: 7, indexed: 4, dropped: 1, failed: 2, children: 3 });
+        assert_eq!(expected.totals, Totals { published: 8, indexed: 4, dropped: 1, failed: 3, children: 3 });
     }
 
     #[test]
@@ -373,7 +405,7 @@ mod tests {
         assert_ne!(ops, busy().operations(4));
         let on = |id: &str| ops.iter().filter(|op| op.id == id).count();
         assert!(on("doc-000") > 30, "{}", on("doc-000"));
-        for mark in [marks::DROP, marks::FAIL, marks::REJECT] {
+        for mark in [marks::DROP, marks::FAIL, marks::PANIC, marks::REJECT] {
             assert!(ops.iter().any(|op| op.is_marked(mark)), "{mark}");
         }
         for kind in OpKind::ALL {

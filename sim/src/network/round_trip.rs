@@ -78,7 +78,7 @@ impl Host {
         }
         let inner = &mut *self.shared.lock();
         inner.count_call(now, &self.life);
-        let there = self.latency(inner);
+        let there = self.latency(inner) + inner.lateness(&request);
         trip.back = self.latency(inner);
         let arrival = (now + there).max(Instant::from_micros(connection.last_arrival.load(Ordering::Relaxed)));
         connection.last_arrival.store(arrival.as_micros(), Ordering::Relaxed);
