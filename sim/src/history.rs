@@ -14,6 +14,7 @@ use std::hash::{Hash, Hasher};
 use std::io::{self, BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 use seriatim_core::env::Instant;
 
@@ -105,6 +106,8 @@ struct Taken {
     dead: BTreeSet<(Arc<str>, u32)>,
     sink: Option<Box<dyn Write + Send>>,
     sink_error: Option<io::Error>,
+    /// Who waits for the next event.
+    waiter: Option<Waker>,
 }
 
 struct Shared {
@@ -136,6 +139,7 @@ impl Recorder {
             dead: BTreeSet::new(),
             sink: None,
             sink_error: None,
+            waiter: None,
         };
         Recorder {
             shared: Arc::new(Shared {
@@ -183,6 +187,24 @@ impl Recorder {
         if self.shared.keep == Keep::Events {
             taken.events.push(event);
         }
+        let waiter = taken.waiter.take();
+        drop(taken);
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+
+    /// Completes when more than `count` events were taken. One task may wait at a time.
+    pub async fn more_than(&self, count: u64) {
+        std::future::poll_fn(|cx| {
+            let mut taken = self.taken();
+            if taken.count > count {
+                return Poll::Ready(());
+            }
+            taken.waiter = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// The recorder as one life of one node uses it.
