@@ -246,9 +246,15 @@ impl Injector {
     fn hook(&self, world: &World) {
         let (index, strikes, recorder) = (self.index.clone(), self.strikes.clone(), self.recorder.clone());
         let clock = world.clone();
+        // A field that is `true`: the document asks to be refused.
+        let mark = format!("\"{}\":true", marks::REJECT);
+        let is_marked = move |op: &IndexOp| match &op.action {
+            WriteAction::Upsert(body) => std::str::from_utf8(body).is_ok_and(|body| body.contains(&mark)),
+            WriteAction::Delete => false,
+        };
         world.on_index(Some(Box::new(move |_, ops| {
-            let refused: Vec<usize> =
-                ops.iter().enumerate().filter(|(_, op)| asks_to_be_refused(op)).map(|(place, _)| place).collect();
+            let marked = ops.iter().enumerate().filter(|(_, op)| is_marked(op));
+            let refused: Vec<usize> = marked.map(|(place, _)| place).collect();
             let mut fault = IndexFault { refused, ..IndexFault::default() };
             let trouble = lock_index(&index).draw(clock.now(), ops.len(), &mut fault);
             let refuses = (!fault.refused.is_empty()).then_some((FaultKind::IndexReject, ops.len() as u64));
@@ -265,13 +271,6 @@ impl Injector {
 
 fn lock_index(index: &Mutex<IndexTrouble>) -> std::sync::MutexGuard<'_, IndexTrouble> {
     index.lock().expect("no code panics while it holds the troubles")
-}
-
-/// Whether the document carries [`marks::REJECT`].
-fn asks_to_be_refused(op: &IndexOp) -> bool {
-    let WriteAction::Upsert(body) = &op.action else { return false };
-    let mark = format!("\"{}\":true", marks::REJECT);
-    body.windows(mark.len()).any(|window| window == mark.as_bytes())
 }
 
 #[derive(Debug)]

@@ -227,16 +227,10 @@ impl HistoryIndex {
     }
 
     fn known(&mut self, at: At, partition: &TopicPartition, offset: i64, ticket: Option<Ticket>) {
-        if !self.records.contains_key(partition) {
-            self.records.insert(partition.clone(), BTreeMap::new());
-        }
-        let records = self.records.get_mut(partition).expect("inserted above");
-        let mut fresh = false;
-        records.entry(offset).or_insert_with(|| {
-            fresh = true;
-            Known { at, ticket }
-        });
-        if let (true, Some(ticket), Role::Source) = (fresh, ticket, Role::of(&partition.topic)) {
+        let records = self.records.entry(partition.clone()).or_default();
+        let Entry::Vacant(slot) = records.entry(offset) else { return };
+        slot.insert(Known { at, ticket });
+        if let (Some(ticket), Role::Source) = (ticket, Role::of(&partition.topic)) {
             self.sources.entry((ticket.run, ticket.sequence)).or_default().push((partition.clone(), offset));
         }
     }

@@ -83,7 +83,8 @@ impl Orders {
     }
 }
 
-type Life = (Arc<str>, u32);
+/// A life of a node, by the number that [`Walk::life`] gives it.
+type Life = usize;
 
 /// Ownership, key and time of a delivery.
 type Given = (usize, Option<Bytes>, At);
@@ -97,42 +98,43 @@ struct Deliveries {
 }
 
 impl Deliveries {
-    fn take(&mut self, index: &HistoryIndex, life: &Life, consumer: Call, records: &[Delivered], at: At) {
+    fn take(&mut self, index: &HistoryIndex, life: Life, consumer: Call, records: &[Delivered], at: At) {
         for record in records {
             let position = &record.position;
             let key = (consumer, position.partition.clone(), position.epoch);
             if let Some(span) = index.span_of.get(&key) {
-                let place = (life.clone(), position.partition.clone(), position.offset);
+                let place = (life, position.partition.clone(), position.offset);
                 self.owned.insert(place, (*span, record.key.clone(), at));
-                self.current.insert((life.clone(), position.partition.clone(), position.epoch), *span);
+                self.current.insert((life, position.partition.clone(), position.epoch), *span);
             }
         }
     }
 
     /// The ownership, key and delivery of the source record behind a record for the destination topic.
-    fn of_produced(&mut self, life: &Life, record: &Produced) -> Option<(usize, Option<Bytes>, At, i64)> {
+    fn of_produced(&mut self, life: Life, record: &Produced) -> Option<(usize, Option<Bytes>, At, i64)> {
         let (partition, offset) = record.stamp?.origin?;
         let source = self.sources.entry(record.topic.clone()).or_insert_with(|| {
             let pipeline = record.topic.strip_suffix("_dest").unwrap_or(&record.topic);
             format!("{pipeline}_source").into()
         });
-        let place = (life.clone(), TopicPartition::new(source.clone(), partition), offset);
+        let place = (life, TopicPartition::new(source.clone(), partition), offset);
         self.owned.get(&place).map(|(span, key, at)| (*span, key.clone(), *at, offset))
     }
 
     /// The ownership, key and delivery of the record behind a write.
-    fn of_write(&self, life: &Life, write: &IndexWrite) -> Option<(usize, Option<Bytes>, At, i64)> {
+    fn of_write(&self, life: Life, write: &IndexWrite) -> Option<(usize, Option<Bytes>, At, i64)> {
         let position = write.position.as_ref()?;
-        let place = (life.clone(), position.partition.clone(), position.offset);
+        let place = (life, position.partition.clone(), position.offset);
         let (span, key, at) = self.owned.get(&place)?;
         // The record may have come again since under a new ownership, while this is a write of the old one.
-        let own = (life.clone(), position.partition.clone(), position.epoch);
+        let own = (life, position.partition.clone(), position.epoch);
         Some((self.current.get(&own).copied().unwrap_or(*span), key.clone(), *at, position.offset))
     }
 }
 
 pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
-    let mut walk = Walk { history, found, orders: Orders::default(), deliveries: Deliveries::default() };
+    let lives = BTreeMap::new();
+    let mut walk = Walk { history, found, lives, orders: Orders::default(), deliveries: Deliveries::default() };
     for (at, event) in history.events.iter().enumerate() {
         walk.take(at, event);
     }
@@ -141,28 +143,36 @@ pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
 struct Walk<'a, 'f> {
     history: &'a History<'a>,
     found: &'f mut Vec<Violation>,
+    lives: BTreeMap<(Arc<str>, u32), Life>,
     orders: Orders,
     deliveries: Deliveries,
 }
 
 impl Walk<'_, '_> {
+    fn life(&mut self, event: &Event) -> Life {
+        let next = self.lives.len();
+        *self.lives.entry((event.node.clone(), event.incarnation)).or_insert(next)
+    }
+
     fn take(&mut self, at: At, event: &Event) {
-        let life = (event.node.clone(), event.incarnation);
         match &event.what {
             What::Polled { consumer, records } => {
-                self.deliveries.take(self.history.index, &life, *consumer, records, at);
+                let life = self.life(event);
+                self.deliveries.take(self.history.index, life, *consumer, records, at);
             }
             What::ProduceInvoked { call, records, .. } => {
+                let life = self.life(event);
                 for record in records {
-                    self.produced(&life, *call, record, at);
+                    self.produced(life, *call, record, at);
                 }
             }
             What::ProduceResolved { call, outcomes } => {
                 self.orders.end(*call, |number| matches!(outcomes.get(number), Some(Ack::Ok(_))));
             }
             What::BulkInvoked { call, writes } => {
+                let life = self.life(event);
                 for write in writes {
-                    self.written(&life, *call, write, at);
+                    self.written(life, *call, write, at);
                 }
             }
             What::BulkResolved { call, outcome } => {
@@ -175,7 +185,7 @@ impl Walk<'_, '_> {
                     if let Some(span) = self.history.index.span_of.get(&key)
                         && !refused(self.history, *call, number)
                     {
-                        self.effect(*span, at, format!("a commit of {} at {}", commit.partition, commit.offset));
+                        self.effect(*span, at, || format!("a commit of {} at {}", commit.partition, commit.offset));
                     }
                 }
             }
@@ -183,34 +193,33 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn produced(&mut self, life: &Life, call: Call, record: &Produced, at: At) {
+    fn produced(&mut self, life: Life, call: Call, record: &Produced, at: At) {
         let owned = match Role::of(&record.topic) {
             Role::Dest => self.deliveries.of_produced(life, record),
             _ => None,
         };
         let Some((span, key, delivered, offset)) = owned else { return self.orders.pass(call) };
-        let place = format!("{}@{offset}", self.history.index.spans[span].partition);
-        self.effect(span, at, format!("a record for {} from {place}", record.topic));
+        let (partition, topic) = (&self.history.index.spans[span].partition, &record.topic);
+        self.effect(span, at, || format!("a record for {topic} from {partition}@{offset}"));
         let Some(key) = key else { return self.orders.pass(call) };
-        let id = text(&key);
-        if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key), offset, at, false) {
+        if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key.clone()), offset, at, false) {
+            let id = text(&key);
             let words =
-                format!("key {id}: {place} went to {} after a later offset of the same ownership", record.topic);
-            let partition = &self.history.index.spans[span].partition;
+                format!("key {id}: {partition}@{offset} went to {topic} after a later offset of the same ownership");
             let witness = [delivered, earlier, at];
             self.found.push(Violation::new(CHECKER, property, words, witness).on(partition).about(id));
         }
     }
 
-    fn written(&mut self, life: &Life, call: Call, write: &IndexWrite, at: At) {
+    fn written(&mut self, life: Life, call: Call, write: &IndexWrite, at: At) {
         if self.history.options.local_mode {
             return self.written_locally(call, write, at);
         }
         let Some((span, key, delivered, offset)) = self.deliveries.of_write(life, write) else {
             return self.orders.pass(call);
         };
-        let partition = self.history.index.spans[span].partition.clone();
-        self.effect(span, at, format!("a write of {} from {partition}@{offset}", write.id));
+        let partition = &self.history.index.spans[span].partition;
+        self.effect(span, at, || format!("a write of {} from {partition}@{offset}", write.id));
         let Some(key) = key else { return self.orders.pass(call) };
         if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key.clone()), offset, at, true) {
             let words = match property {
@@ -221,7 +230,7 @@ impl Walk<'_, '_> {
                 _ => format!("key {}: {partition}@{offset} was written after a later offset", text(&key)),
             };
             let witness = [delivered, earlier, at];
-            self.found.push(Violation::new(CHECKER, property, words, witness).on(&partition).about(write.id.clone()));
+            self.found.push(Violation::new(CHECKER, property, words, witness).on(partition).about(write.id.clone()));
         }
     }
 
@@ -245,7 +254,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn effect(&mut self, span: usize, at: At, what: String) {
+    fn effect(&mut self, span: usize, at: At, what: impl Fn() -> String) {
         let (events, span) = (self.history.events, &self.history.index.spans[span]);
         let released = span.released.filter(|released| *released < at);
         let lost = span
@@ -253,7 +262,7 @@ impl Walk<'_, '_> {
             .filter(|lost| *lost < at && events[at].at.since(events[*lost].at) > self.history.options.lost_grace);
         if let Some(ended) = released.or(lost) {
             let how = if released.is_some() { "released" } else { "lost" };
-            let words = format!("{what} began after {} was {how} (epoch {})", span.partition, span.epoch.0);
+            let words = format!("{} began after {} was {how} (epoch {})", what(), span.partition, span.epoch.0);
             let violation = Violation::new(CHECKER, "effect-after-release", words, [ended, at]);
             self.found.push(violation.on(&span.partition));
         }
