@@ -143,7 +143,7 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
         };
         let item = self.item(document, envelope, work.claim);
         let bytes = match &item.op.action {
-            Action::Upsert(body) => body.len() + item.op.id.len(),
+            Action::Upsert(body) => body.weight() + item.op.id.len(),
             Action::Delete => item.op.id.len(),
         };
         let now = self.env.now();
@@ -162,7 +162,7 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
             .deletion
             .as_ref()
             .is_some_and(|marker| document.get_str(&marker.field).is_some_and(|value| *value == *marker.value));
-        let action = if deletes { Action::Delete } else { Action::Upsert(document.to_index_json()) };
+        let action = if deletes { Action::Delete } else { Action::Upsert(document.into()) };
         let version = self.config.versions.then_some(envelope.version);
         let position = claim.position().cloned();
         let op = IndexOp { id, version, action, ticket: envelope.ticket, position };
@@ -171,7 +171,7 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
 
     /// Writes one batch and reports it.
     async fn write(&mut self, batch: Vec<Item>) -> Result<(), MessengerError> {
-        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut outcomes = Vec::new();
         let mut open = batch;
         let mut tries = 0;
         // Asked to stop, it tries no more: what is open then is abandoned with an unknown outcome.
@@ -186,7 +186,11 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
             match self.backend.bulk(&ops).await {
                 Ok(answers) => {
                     let (settled, again) = sort_out(open, answers);
-                    outcomes.extend(settled);
+                    if outcomes.is_empty() {
+                        outcomes = settled;
+                    } else {
+                        outcomes.extend(settled);
+                    }
                     open = again;
                 }
                 Err(BackendError::UnknownOutcome(_)) => open.iter_mut().for_each(|item| item.unanswered = true),
@@ -289,7 +293,7 @@ fn report(item: Item, outcome: ItemOutcome, wall_micros: u64) -> Emission {
         ItemOutcome::Superseded { .. } => Event::superseded(&envelope, &document_id, wall_micros),
         ItemOutcome::Rejected { reason } => {
             let body = match op.action {
-                Action::Upsert(body) => Some(body),
+                Action::Upsert(body) => Some(body.json().clone()),
                 Action::Delete => None,
             };
             let event = Event::failed(&envelope, &document_id, &reason, wall_micros);

@@ -2,8 +2,8 @@
 //!
 //! [`Publisher`] is the handle that connectors publish through, from any number of tasks. Behind it two tasks run: the
 //! *sender* takes whatever has gathered since its last hand-over, so that batches grow with the load and nothing waits
-//! on a timer; the *accountant* reads events into the ledger. A run is complete when no more will be published,
-//! everything published is acknowledged, and the ledger is complete.
+//! on a timer; the *accountant* reads events into the ledger. Whether a run is complete is the ledger's decision alone:
+//! it is told what is published, acknowledged and closed, and asked after every change.
 
 use std::fmt;
 use std::pin::pin;
@@ -65,7 +65,7 @@ pub struct Publisher {
 
 struct Shared {
     run: RunId,
-    run_text: String,
+    run_text: Arc<str>,
     opened: Opened,
     config: PublisherConfig,
     wall: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -87,8 +87,6 @@ struct State {
     paused: bool,
     /// No more will be published.
     closed: bool,
-    /// Everything published is acknowledged, and no more will be.
-    acknowledged: bool,
     failure: Option<MessengerError>,
     complete: bool,
 }
@@ -118,13 +116,12 @@ impl Publisher {
             gathered_bytes: 0,
             paused: false,
             closed: false,
-            acknowledged: false,
             failure: None,
             complete: false,
         };
         let shared = Arc::new(Shared {
             run,
-            run_text: run.to_string(),
+            run_text: run.to_string().into(),
             opened,
             config,
             wall: Box::new(move || clock.wall_micros()),
@@ -146,32 +143,24 @@ impl Publisher {
     /// Publishes one document; returns its sequence number. Waits while paused or while too many are pending. Ok means
     /// that the document will come to an end that is counted, as long as this process lives.
     pub async fn publish(&self, mut document: Document) -> Result<u64, PublishError> {
-        let shared = &*self.shared;
-        document
-            .initialize_run_id(shared.run_text.as_str())
-            .map_err(|error| PublishError::Document { id: document.id().to_string(), error })?;
-        let mut document = Some(document);
-        loop {
-            let mut room = pin!(shared.room.notified());
-            room.as_mut().enable();
-            {
-                let mut state = shared.lock();
-                if let Some(failure) = &state.failure {
-                    return Err(PublishError::Ended(failure.to_string()));
-                }
-                if state.closed {
-                    return Err(PublishError::Ended("no more documents are taken".into()));
-                }
-                let has_room = !state.paused && state.has_room(&shared.config);
-                if let (true, Some(document)) = (has_room, document.take_if(|_| has_room)) {
-                    let sequence = state.publish(shared, document);
-                    drop(state);
-                    shared.gathered.notify_one();
-                    return Ok(sequence);
-                }
-            }
-            room.await;
-        }
+        self.shared.stamp(&mut document, &self.shared.run_text)?;
+        let mut last = 0;
+        self.shared.enter(&mut std::iter::once(document), &mut last).await?;
+        Ok(last)
+    }
+
+    /// [`Publisher::publish`] for each of `documents`, in order; at the first that is refused it ends, and those before
+    /// it are published.
+    pub async fn publish_all(&self, mut documents: Vec<Document>) -> Result<(), PublishError> {
+        // A count of references of their own: batches pass through several threads at once.
+        let run_text: Arc<str> = Arc::from(&*self.shared.run_text);
+        let refused = documents.iter_mut().enumerate().find_map(|(at, document)| {
+            let refused = self.shared.stamp(document, &run_text).err()?;
+            Some((at, refused))
+        });
+        documents.truncate(refused.as_ref().map_or(documents.len(), |(at, _)| *at));
+        self.shared.enter(&mut documents.into_iter(), &mut 0).await?;
+        refused.map_or(Ok(()), |(_, refused)| Err(refused))
     }
 
     /// Makes `publish` wait until [`Publisher::resume`].
@@ -232,6 +221,56 @@ impl Publisher {
 }
 
 impl Shared {
+    fn stamp(&self, document: &mut Document, run_text: &Arc<str>) -> Result<(), PublishError> {
+        let stamped = document.initialize_run_id(run_text.clone());
+        stamped.map_err(|error| PublishError::Document { id: document.id().to_string(), error })
+    }
+
+    /// Publishes stamped documents, waiting for room. `last` becomes the sequence number of the last.
+    async fn enter(
+        &self,
+        documents: &mut (impl ExactSizeIterator<Item = Document> + Send),
+        last: &mut u64,
+    ) -> Result<(), PublishError> {
+        if self.enter_now(documents, last)? {
+            return Ok(());
+        }
+        loop {
+            let mut room = pin!(self.room.notified());
+            room.as_mut().enable();
+            if self.enter_now(documents, last)? {
+                return Ok(());
+            }
+            room.await;
+        }
+    }
+
+    /// Publishes what there is room for; true when that is everything.
+    fn enter_now(
+        &self,
+        documents: &mut impl ExactSizeIterator<Item = Document>,
+        last: &mut u64,
+    ) -> Result<bool, PublishError> {
+        let mut state = self.lock();
+        if let Some(failure) = &state.failure {
+            return Err(PublishError::Ended(failure.to_string()));
+        }
+        if state.closed || state.complete {
+            return Err(PublishError::Ended("no more documents are taken".into()));
+        }
+        let before = documents.len();
+        let wall = (self.wall)();
+        while !state.paused && state.has_room(&self.config) {
+            let Some(document) = documents.next() else { break };
+            *last = state.publish(self, document, wall);
+        }
+        drop(state);
+        if documents.len() < before {
+            self.gathered.notify_one();
+        }
+        Ok(documents.len() == 0)
+    }
+
     /// `task`'s output, or `None` when the run is over first.
     async fn unless_over<F: Future>(&self, task: F) -> Option<F::Output> {
         let over = async {
@@ -254,6 +293,12 @@ impl Shared {
         self.state.lock().expect("no code panics while it holds a publisher")
     }
 
+    /// Wakes whoever waits for the end, or for room that will never be needed.
+    fn finished(&self) {
+        self.room.notify_waiters();
+        self.settled.notify_waiters();
+    }
+
     fn fail(&self, failure: MessengerError) {
         let mut state = self.lock();
         if !state.complete {
@@ -268,10 +313,10 @@ impl Shared {
 
 impl State {
     /// Stamps a document and queues it: sequence, version and queue in one order.
-    fn publish(&mut self, shared: &Shared, document: Document) -> u64 {
+    fn publish(&mut self, shared: &Shared, document: Document, wall_micros: u64) -> u64 {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
-        let version = Version::from_hlc(self.clock.next((shared.wall)()));
+        let version = Version::from_hlc(self.clock.next(wall_micros));
         self.ledger.published(sequence, document.id());
         let envelope = Envelope {
             ticket: Ticket { run: shared.run, sequence, attempt: 0, ordinal: 0 },
@@ -299,21 +344,21 @@ impl State {
 /// Hands what has gathered to the messenger, until the run is over.
 async fn send<S: PublicationSender>(shared: Arc<Shared>, mut sender: S) {
     loop {
-        let (batch, bytes, closed) = {
+        let (batch, bytes, taken) = {
             let mut state = shared.lock();
             if state.is_over() {
                 return;
             }
-            (std::mem::take(&mut state.gathered), std::mem::take(&mut state.gathered_bytes), state.closed)
+            (std::mem::take(&mut state.gathered), std::mem::take(&mut state.gathered_bytes), state.next_sequence)
         };
         if bytes >= shared.config.gathered_bytes_max {
             shared.room.notify_waiters();
         }
         let empty = batch.is_empty();
-        let mut rest = batch;
-        while !rest.is_empty() {
-            let tail = rest.split_off(rest.len().min(shared.config.batch_records_max));
-            match shared.unless_over(sender.send(std::mem::replace(&mut rest, tail))).await {
+        let mut rest = batch.into_iter();
+        while rest.len() > 0 {
+            let part = rest.by_ref().take(shared.config.batch_records_max.max(1)).collect();
+            match shared.unless_over(sender.send(part)).await {
                 Some(Ok(())) => {}
                 Some(Err(error)) => return shared.fail(error),
                 None => return,
@@ -327,16 +372,19 @@ async fn send<S: PublicationSender>(shared: Arc<Shared>, mut sender: S) {
             Some(Err(error)) => return shared.fail(error),
             None => return,
         }
-        if closed {
+        let (complete, closed, more) = {
             let mut state = shared.lock();
-            if state.gathered.is_empty() {
-                state.acknowledged = true;
-                state.complete = state.ledger.is_complete();
-                drop(state);
-                return shared.settled.notify_waiters();
-            }
-        } else {
-            shared.gathered.notified().await;
+            state.ledger.acknowledged(taken);
+            state.complete = state.ledger.is_complete();
+            (state.complete, state.closed, !state.gathered.is_empty())
+        };
+        if complete {
+            return shared.finished();
+        }
+        match (more, closed) {
+            (true, _) => {}
+            (false, true) => return,
+            (false, false) => shared.gathered.notified().await,
         }
     }
 }
@@ -357,14 +405,14 @@ async fn account<S: EventSource>(shared: Arc<Shared>, mut events: S) {
             state.ledger.observe(&ledger_event(event));
         }
         let has_room = state.ledger.pending() < shared.config.pending_records_max;
-        state.complete = state.acknowledged && state.ledger.is_complete();
+        state.complete = state.ledger.is_complete();
         let complete = state.complete;
         drop(state);
         if was_full && has_room {
             shared.room.notify_waiters();
         }
         if complete {
-            return shared.settled.notify_waiters();
+            return shared.finished();
         }
     }
 }

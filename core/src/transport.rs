@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 
 use crate::env::Instant;
 use crate::identity::{Epoch, Position, TopicPartition};
+use crate::partitioner::Partitioner;
 
 /// A record header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,12 +182,32 @@ impl Future for Delivery {
 pub struct ProducerConfig {
     /// Name in logs and traces.
     pub client_id: String,
-    /// How long a record may wait for company.
+    /// `linger.ms`: how long a record may wait for company.
     pub linger: Duration,
-    /// Records that may wait or be in flight; a full producer makes `send_all` wait.
+    /// `batch.num.messages`: records of one batch.
+    pub batch_records_max: usize,
+    /// `batch.size`: bytes of one batch; a record that is larger goes alone.
+    pub batch_bytes_max: usize,
+    /// `queue.buffering.max.messages`: records that may wait or be in flight; a full producer makes `send_all` wait.
     pub queue_records_max: usize,
-    /// Largest record that is sent, bytes.
+    /// `queue.buffering.max.kbytes`, in bytes: of them, keys, values and headers; a full producer makes `send_all`
+    /// wait.
+    pub queue_bytes_max: usize,
+    /// `message.max.bytes`: largest record that is sent.
     pub record_bytes_max: usize,
+    /// `partitioner`: where records without a partition go. The pipeline names the partitions of the hops itself and
+    /// leaves only its dead letters to this: the default puts a keyed one where a hop with as many partitions has its
+    /// document.
+    pub partitioner: Partitioner,
+    /// `sticky.partitioning.linger.ms`: how long records that may go anywhere keep to one partition; zero draws one for
+    /// each.
+    pub sticky_linger: Duration,
+    /// `topic.metadata.refresh.interval.ms`: age at which what is known of a topic is asked for again, and growth is
+    /// noticed; `None` is the transport's own (Kafka's: 5 min).
+    pub metadata_max_age: Option<Duration>,
+    /// `topic.metadata.propagation.max.ms`: how long a topic that is said not to exist may be on its way; after that
+    /// records to it are refused.
+    pub topic_propagation_max: Duration,
 }
 
 impl Default for ProducerConfig {
@@ -194,8 +215,15 @@ impl Default for ProducerConfig {
         ProducerConfig {
             client_id: "seriatim".into(),
             linger: Duration::from_millis(1),
+            batch_records_max: 10_000,
+            batch_bytes_max: 1_000_000,
             queue_records_max: 100_000,
+            queue_bytes_max: 1 << 30,
             record_bytes_max: 1_000_000,
+            partitioner: Partitioner::default(),
+            sticky_linger: Duration::from_millis(10),
+            metadata_max_age: None,
+            topic_propagation_max: Duration::from_secs(30),
         }
     }
 }
@@ -207,6 +235,39 @@ pub enum OffsetReset {
     Earliest,
     /// At the end.
     Latest,
+}
+
+/// A strategy by which a group's leader gives partitions to members (`partition.assignment.strategy`).
+///
+/// With one of the first three a member gives up everything before each rebalance; with the last only what must move.
+/// librdkafka has no eager `sticky` of its own, nor mixed lists; Java has both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Assignor {
+    /// `range`: contiguous partitions of each topic.
+    Range,
+    /// `roundrobin`: all partitions in turn.
+    RoundRobin,
+    /// `sticky`: balanced, and as before where it can be; eager.
+    Sticky,
+    /// `cooperative-sticky`: the same, and what stays with its member is never given up.
+    CooperativeSticky,
+}
+
+impl Assignor {
+    /// Kafka's own name, as `cooperative-sticky`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Assignor::Range => "range",
+            Assignor::RoundRobin => "roundrobin",
+            Assignor::Sticky => "sticky",
+            Assignor::CooperativeSticky => "cooperative-sticky",
+        }
+    }
+
+    /// Whether members keep their partitions while they rejoin.
+    pub const fn is_cooperative(self) -> bool {
+        matches!(self, Assignor::CooperativeSticky)
+    }
 }
 
 /// How to consume as a member of a group. Offsets are never stored or committed but by [`Group::commit`].
@@ -228,6 +289,16 @@ pub struct GroupConfig {
     pub offset_reset: OffsetReset,
     /// Records that the client may hold for one partition before it was asked for them.
     pub prefetch_records_max: usize,
+    /// `partition.assignment.strategy`: what this member supports, the preferred first. The group uses one that all
+    /// its members support. With any eager one in the list the member gives up everything before it rejoins: a list of
+    /// both kinds is for changing a group over, and Java's clients take it where librdkafka refuses it.
+    pub assignors: Vec<Assignor>,
+    /// `group.instance.id`: makes the member static. One that comes back within its session keeps its partitions
+    /// without a rebalance; one that leaves says nothing; the older of two with one id is fenced, for good.
+    pub instance_id: Option<String>,
+    /// `topic.metadata.refresh.interval.ms`: age at which this member looks for new partitions; `None` is the
+    /// transport's own.
+    pub metadata_max_age: Option<Duration>,
 }
 
 impl GroupConfig {
@@ -242,6 +313,9 @@ impl GroupConfig {
             poll_limit: Duration::from_secs(300),
             offset_reset: OffsetReset::Earliest,
             prefetch_records_max: 10_000,
+            assignors: vec![Assignor::Range, Assignor::RoundRobin],
+            instance_id: None,
+            metadata_max_age: None,
         }
     }
 }

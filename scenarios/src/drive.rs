@@ -9,26 +9,26 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use compact_str::CompactString;
-use seriatim_core::identity::RunId;
-use seriatim_core::machines::ledger::{Ledger, TicketLedger};
 use seriatim_core::publisher::Publisher;
 use seriatim_core::runner::ConnectorSummary;
-use seriatim_core::transport::Transport;
 use seriatim_sim::history::body_hash;
-use seriatim_sim::recorded::RecordedTransport;
-use seriatim_sim::{SimTransport, TraceMode, World, WorldConfig};
+use seriatim_sim::{TraceMode, World, WorldConfig};
 
-use crate::fault::{FaultKind, Role};
+use crate::fault::FaultKind;
 use crate::plan::{Mode, Plan, Workload};
 use crate::ripgrep;
 use crate::run::{Outcome, RunOptions, RunReport, Runner, Strikes};
 use crate::workload::{Expected, Op};
 
+pub mod any;
 mod faults;
 mod judge;
 mod nodes;
 mod recorded;
 mod stages;
+mod variant;
+
+pub use variant::{Correct, Messengers, Part, Place, Variant};
 
 /// Name of the pipeline; its topics and groups are called after it.
 pub const PIPELINE: &str = "p";
@@ -41,48 +41,13 @@ const IDLE_TICK: Duration = Duration::from_millis(50);
 /// Time in which requests of dead processes still arrive.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
 
-/// What a node's transport is before a variant gets hold of it.
-pub type NodeTransport = RecordedTransport<SimTransport>;
-
-/// Other implementations of the ports.
-pub trait Variant: Clone + Send + Sync + 'static {
-    /// What the workers' and indexers' messengers stand on.
-    type Transport: Transport;
-
-    /// The transport of a component.
-    fn transport(&self, role: Role, inner: NodeTransport) -> Self::Transport;
-
-    /// The ledger of a run.
-    fn ledger(&self, run: RunId) -> Box<dyn Ledger>;
-}
-
-/// The protocol as it is meant.
-#[derive(Clone, Copy, Debug)]
-pub struct Correct;
-
-impl Variant for Correct {
-    type Transport = NodeTransport;
-
-    fn transport(&self, _role: Role, inner: NodeTransport) -> NodeTransport {
-        inner
-    }
-
-    fn ledger(&self, run: RunId) -> Box<dyn Ledger> {
-        Box::new(TicketLedger::new(run))
-    }
-}
-
 /// Runs plans in the simulated world.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulated<V>(pub V);
 
-impl<V: Variant> Runner for Simulated<V> {
+impl<V: Variant + Clone> Runner for Simulated<V> {
     fn run(&self, plan: &Plan, options: &RunOptions) -> RunReport {
-        if plan.pipeline.drain {
-            run(plan, options, self.0.clone())
-        } else {
-            run(plan, options, crate::zoo::NoDrain(self.0.clone()))
-        }
+        run(plan, options, &(Arc::new(self.0.clone()) as Arc<dyn Variant>))
     }
 }
 
@@ -109,7 +74,7 @@ struct Driven {
     stuck: Option<String>,
 }
 
-fn run<V: Variant>(plan: &Plan, options: &RunOptions, variant: V) -> RunReport {
+fn run(plan: &Plan, options: &RunOptions, variant: &Arc<dyn Variant>) -> RunReport {
     let operations = match operations(plan, options) {
         Ok(operations) => operations,
         Err(words) => return RunReport::of(Outcome::Harness(words)),
@@ -119,6 +84,7 @@ fn run<V: Variant>(plan: &Plan, options: &RunOptions, variant: V) -> RunReport {
         time_limit: Duration::from_secs(24 * 3_600),
         ..WorldConfig::default()
     };
+    let config = variant.world(config);
     let progress = SharedProgress::default();
     let expected = Expected::after(&operations);
     let outcome = seriatim_sim::run(plan.seeds.schedule, config, |world| {
@@ -141,12 +107,12 @@ fn operations(plan: &Plan, options: &RunOptions) -> Result<Arc<Vec<Op>>, String>
     }
 }
 
-async fn drive<V: Variant>(
+async fn drive(
     world: &World,
     plan: &Plan,
     operations: Arc<Vec<Op>>,
     progress: &SharedProgress,
-    variant: V,
+    variant: Arc<dyn Variant>,
 ) -> Driven {
     let cast = nodes::Cast::new(world, plan, operations, progress.clone(), variant);
     cast.start();

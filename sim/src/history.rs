@@ -22,7 +22,7 @@ mod event;
 
 pub use event::{
     Ack, AssignedPartition, Call, CommittedOffset, Delivered, Event, IndexWrite, Lifecycle, LifecycleKind, Produced,
-    RunSummary, Stamp, What, WriteKind, WriteOutcome,
+    RunSummary, Stamp, What, WriteKind, WriteOutcome, document_key,
 };
 
 /// Hash of a body, stable across processes and machines: FNV-1a, 64 bits.

@@ -22,7 +22,7 @@ pub mod history;
 pub mod recorded;
 pub mod rng;
 
-pub use client::{SimAdmin, SimAssigned, SimGroup, SimPoller, SimProducer, SimTransport};
+pub use client::{SimAdmin, SimAssigned, SimGroup, SimPoller, SimProducer, SimTransport, UnfencedCommit};
 pub use env::SimEnv;
 pub use index_server::{IndexFault, RequestFault, SimIndex};
 pub use trace::{TraceLine, TraceMode};

@@ -15,6 +15,7 @@ use seriatim_core::transport::{
     ProducerConfig, RebalanceId, Record, Transport, TransportError,
 };
 
+use crate::client::UnfencedCommit;
 use crate::history::{
     Ack, AssignedPartition, Call, CommittedOffset, Delivered, IndexWrite, Lifecycle, LifecycleKind, NodeRecorder,
     Produced, Stamp, What, WriteKind, WriteOutcome, body_hash,
@@ -146,6 +147,26 @@ impl<T: Transport> Transport for RecordedTransport<T> {
     }
 }
 
+/// Writes that `records` are sent; the number of that call.
+pub(crate) fn produce_invoked(
+    node: &NodeRecorder,
+    producer: Call,
+    records: &[Outgoing],
+    decode: DecodeLifecycle,
+) -> Call {
+    let call = node.call();
+    let produced = records.iter().map(|record| Produced {
+        topic: record.topic.clone(),
+        partition: record.partition,
+        key: record.key.clone(),
+        stamp: stamp(&record.headers),
+        size: record.value.as_ref().map_or(0, |value| u32::try_from(value.len()).unwrap_or(u32::MAX)),
+        lifecycle: decode(record),
+    });
+    node.record(What::ProduceInvoked { call, producer, records: produced.collect() });
+    call
+}
+
 /// A producer that writes the history. The end of a call is written when its [`Delivery`] gives it to the caller: what
 /// the caller does not await, it does not know.
 #[derive(Clone, Debug)]
@@ -158,16 +179,7 @@ pub struct RecordedProducer<P> {
 
 impl<P: Producer> Producer for RecordedProducer<P> {
     async fn send_all(&self, records: Vec<Outgoing>) -> Delivery {
-        let call = self.node.call();
-        let produced = records.iter().map(|record| Produced {
-            topic: record.topic.clone(),
-            partition: record.partition,
-            key: record.key.clone(),
-            stamp: stamp(&record.headers),
-            size: record.value.as_ref().map_or(0, |value| u32::try_from(value.len()).unwrap_or(u32::MAX)),
-            lifecycle: (self.decode)(record),
-        });
-        self.node.record(What::ProduceInvoked { call, producer: self.number, records: produced.collect() });
+        let call = produce_invoked(&self.node, self.number, &records, self.decode);
         let node = self.node.clone();
         self.inner.send_all(records).await.observed(move |outcomes| {
             let outcomes = outcomes.iter().map(|one| ack(one, |appended| (appended.partition, appended.offset)));
@@ -235,8 +247,12 @@ pub struct RecordedGroup<G> {
     consumer: Call,
 }
 
-impl<G: Group> Group for RecordedGroup<G> {
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<(), TransportError>> {
+impl<G: Group> RecordedGroup<G> {
+    /// Writes a commit and how it ended; `send` is what carries it.
+    async fn commit_by<F>(&self, commits: Vec<Commit>, send: impl FnOnce(Vec<Commit>) -> F) -> F::Output
+    where
+        F: Future<Output = Vec<Result<(), TransportError>>>,
+    {
         let call = self.node.call();
         let count = commits.len();
         let noted = commits.iter().map(|commit| CommittedOffset {
@@ -248,9 +264,21 @@ impl<G: Group> Group for RecordedGroup<G> {
         self.node.record(What::CommitInvoked { call, consumer: self.consumer, commits: noted.collect() });
         let cancelled = move |end: Ack<()>| What::CommitResolved { call, outcomes: vec![end; count] };
         let pending = Pending::new(&self.node, cancelled);
-        let results = self.inner.commit(commits).await;
+        let results = send(commits).await;
         pending.resolve(What::CommitResolved { call, outcomes: results.iter().map(|one| ack(one, |()| ())).collect() });
         results
+    }
+}
+
+impl<G: UnfencedCommit> UnfencedCommit for RecordedGroup<G> {
+    async fn commit_unfenced(&self, commits: Vec<Commit>) -> Vec<Result<(), TransportError>> {
+        self.commit_by(commits, |commits| self.inner.commit_unfenced(commits)).await
+    }
+}
+
+impl<G: Group> Group for RecordedGroup<G> {
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<(), TransportError>> {
+        self.commit_by(commits, |commits| self.inner.commit(commits)).await
     }
 
     async fn release(&self, event: RebalanceId) -> Result<(), TransportError> {
@@ -307,6 +335,7 @@ pub fn index_write(op: &IndexOp) -> IndexWrite {
         Action::Delete => (WriteKind::Delete, 0),
     };
     IndexWrite {
+        index: None,
         id: op.id.clone(),
         version: op.version,
         kind,

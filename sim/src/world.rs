@@ -19,6 +19,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, Either, select};
 use seriatim_core::env::Instant;
 
+use crate::cluster::ProduceHook;
 use crate::executor::{self, Executor, lock};
 use crate::history::{Recorder, What};
 use crate::index_server::IndexHook;
@@ -243,6 +244,12 @@ impl World {
     /// Decides what goes wrong with each bulk request from now on; `None` lets all pass.
     pub fn on_index(&self, hook: Option<IndexHook>) {
         self.shared.lock().index.set_hook(hook);
+    }
+
+    /// Decides of each batch of records that reaches a broker whether it is refused instead of appended, and with which
+    /// error; `None` lets all pass.
+    pub fn on_produce(&self, hook: Option<ProduceHook>) {
+        self.shared.lock().cluster.on_produce(hook);
     }
 
     /// Completes `duration` of virtual time from now.

@@ -88,7 +88,7 @@ async fn bill(node: &Node, record: &Record) {
     let op = IndexOp {
         id: String::from_utf8_lossy(&order).as_ref().into(),
         version: None,
-        action: Action::Upsert(order),
+        action: Action::Upsert(order.into()),
         ticket: Default::default(),
         position: Some(record.position.clone()),
     };

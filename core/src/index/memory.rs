@@ -168,7 +168,7 @@ impl MemoryIndex {
             (None, current) => Version(current.unwrap_or_default().0.saturating_add(1)),
         };
         let document = match &op.action {
-            Action::Upsert(document) => Some(document.clone()),
+            Action::Upsert(body) => Some(body.json().clone()),
             Action::Delete => None,
         };
         let before = current.and_then(|slot| slot.document.as_ref());

@@ -13,7 +13,7 @@ use seriatim_sim::history::{Recorder, What};
 use seriatim_sim::{IndexFault, RequestFault, World};
 
 use super::nodes::{self, Cast};
-use super::{IDLE_TICK, PIPELINE, SharedProgress, Variant, lock};
+use super::{IDLE_TICK, PIPELINE, SharedProgress, lock};
 use crate::draws::{Draws, Stream};
 use crate::fault::{Action, Event, Fault, FaultKind, Node, Role, Trigger, Trouble};
 use crate::plan::{Mode, Plan};
@@ -82,7 +82,7 @@ impl Injector {
     }
 
     /// Strikes what is due, then lets time pass until something more may be.
-    pub(super) async fn tick<V: Variant>(&mut self, world: &World, cast: &Cast<V>) {
+    pub(super) async fn tick(&mut self, world: &World, cast: &Cast) {
         let now = world.now();
         self.count_events();
         for fault in std::mem::take(&mut self.waiting) {
@@ -165,7 +165,7 @@ impl Injector {
         }
     }
 
-    fn strike<V: Variant>(&mut self, action: &Action, world: &World, cast: &Cast<V>, now: Instant) {
+    fn strike(&mut self, action: &Action, world: &World, cast: &Cast, now: Instant) {
         let in_flight = self.in_flight(world);
         let target = match action {
             Action::Crash { node, .. } | Action::Stop { node, .. } | Action::Pause { node, .. } => node.to_string(),

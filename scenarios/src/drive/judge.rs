@@ -78,6 +78,8 @@ fn check_options(plan: &Plan, expected: &Expected, documents: &Documents) -> Che
         local_mode: plan.topology.mode == Mode::Local,
         judge_events: true,
         expect_completion: true,
+        // The driver waited for the groups to catch up.
+        settled: plan.topology.mode != Mode::Local,
         lost_grace: Duration::from_millis(1),
         expected: Some(hashes(&expected.index)),
         actual: Some(documents.iter().map(|(id, (_, body))| (id.clone(), body_hash(body))).collect()),

@@ -11,7 +11,6 @@ use seriatim_core::index::Backend;
 use seriatim_core::indexer::{DeletionMarker, IndexerConfig};
 use seriatim_core::machines::batcher::BatchLimits;
 use seriatim_core::machines::custody::CustodyConfig;
-use seriatim_core::messenger::MessengerFactory;
 use seriatim_core::messenger::kafka::{KafkaConfig, KafkaMessengers, Topics};
 use seriatim_core::messenger::local::{LocalConfig, LocalMessengers};
 use seriatim_core::publisher::{Publisher, PublisherConfig};
@@ -22,8 +21,10 @@ use seriatim_sim::history::{RunSummary, What};
 use seriatim_sim::recorded::{RecordedBackend, RecordedTransport, decode_lifecycle};
 use seriatim_sim::{Node, SimEnv, World};
 
+use super::any::AlteredMessengers;
 use super::recorded::RecordedMessengers;
-use super::{PIPELINE, SharedProgress, Variant, lock, stages};
+use super::variant::{Altered, NodeTransport, Part, Place, Seam, Variant};
+use super::{PIPELINE, SharedProgress, lock, stages};
 use crate::fault::{self, Role};
 use crate::plan::{Knobs, Mode, Plan, PublisherPause};
 use crate::workload::{Op, OpKind, marks};
@@ -35,26 +36,26 @@ const PROCESS: &str = "process";
 
 /// The processes of one run.
 #[derive(Clone)]
-pub(super) struct Cast<V> {
+pub(super) struct Cast {
     world: World,
-    inner: Arc<Inner<V>>,
+    inner: Arc<Inner>,
 }
 
-struct Inner<V> {
+struct Inner {
     plan: Plan,
     operations: Arc<Vec<Op>>,
     progress: SharedProgress,
-    variant: V,
+    variant: Arc<dyn Variant>,
     topics: Topics,
 }
 
-impl<V: Variant> Cast<V> {
+impl Cast {
     pub(super) fn new(
         world: &World,
         plan: &Plan,
         operations: Arc<Vec<Op>>,
         progress: SharedProgress,
-        variant: V,
+        variant: Arc<dyn Variant>,
     ) -> Self {
         let topics = Topics::of(PIPELINE);
         let inner = Inner { plan: plan.clone(), operations, progress, variant, topics };
@@ -115,15 +116,17 @@ pub(super) fn groups(topics: &Topics) -> [(String, Arc<str>); 2] {
     [(topics.worker_group(), topics.source.clone()), (topics.indexer_group(), topics.dest.clone())]
 }
 
-impl<V: Variant> Inner<V> {
+impl Inner {
     async fn process(self: Arc<Self>, node: Node) {
         let env = node.env();
         let knobs = &self.plan.pipeline;
         let (workers, indexers) = (self.plan.topology.workers as usize, self.plan.topology.indexers as usize);
         let config =
             LocalConfig { workers, indexers, lane_records_max: knobs.max_in_flight as usize, ..LocalConfig::default() };
+        let at = Place { part: Part::Process, env: env.clone() };
         let messengers = LocalMessengers::new(env.clone(), &config);
         let messengers = RecordedMessengers::new(messengers, node.recorder(), true);
+        let messengers = AlteredMessengers::new(messengers, self.variant.messengers(&at));
         let options = LocalOptions {
             workers,
             indexers,
@@ -131,43 +134,48 @@ impl<V: Variant> Inner<V> {
             indexer: indexer_config(knobs),
             run: self.run_options(),
         };
-        let pipeline = Arc::new(stages::pipeline(env.clone()));
-        let backend: Arc<dyn Backend> = Arc::new(RecordedBackend::new(node.index(), node.recorder()));
+        let pipeline = Arc::new(self.variant.pipeline(stages::pipeline(env.clone())));
+        let backend = self.backend(&at, &node);
         let mut connectors = [self.connector(&env)];
         let ended = runner::run_together(&env, &messengers, pipeline, backend, &mut connectors, &options).await;
         self.ended(&node, ended);
     }
 
     async fn publisher(self: Arc<Self>, node: Node) {
-        let env = node.env();
-        let transport = RecordedTransport::new(node.transport(), node.recorder(), decode_lifecycle);
-        let messengers = KafkaMessengers::new(env.clone(), transport, kafka_config(&self.plan.pipeline));
-        let messengers = RecordedMessengers::new(messengers, node.recorder(), false);
-        let mut connectors = [self.connector(&env)];
-        let ended = runner::publish(&env, &messengers, &mut connectors, &self.run_options()).await;
+        let at = Place { part: Part::Publisher, env: node.env() };
+        let messengers = RecordedMessengers::new(self.kafka(&at, &node), node.recorder(), false);
+        let mut connectors = [self.connector(&at.env)];
+        let ended = runner::publish(&at.env, &messengers, &mut connectors, &self.run_options()).await;
         self.ended(&node, ended);
     }
 
     async fn worker(self: Arc<Self>, node: Node) {
-        let env = node.env();
-        let pipeline = Arc::new(stages::pipeline(env.clone()));
+        let at = Place { part: Part::Worker, env: node.env() };
+        let pipeline = Arc::new(self.variant.pipeline(stages::pipeline(at.env.clone())));
         let config = worker_config(&self.plan.pipeline);
-        let messengers = self.messengers(Role::Worker, &node);
-        until_stopped(&node, |stop| runner::run_worker(env, messengers, pipeline, config, stop)).await;
+        let messengers = AlteredMessengers::new(self.kafka(&at, &node), self.variant.messengers(&at));
+        until_stopped(&node, |stop| runner::run_worker(at.env, messengers, pipeline, config, stop)).await;
     }
 
     async fn indexer(self: Arc<Self>, node: Node) {
-        let env = node.env();
+        let at = Place { part: Part::Indexer, env: node.env() };
         let config = indexer_config(&self.plan.pipeline);
-        let backend: Arc<dyn Backend> = Arc::new(RecordedBackend::new(node.index(), node.recorder()));
-        let messengers = self.messengers(Role::Indexer, &node);
-        until_stopped(&node, |stop| runner::run_indexer(env, messengers, backend, config, stop)).await;
+        let backend = self.backend(&at, &node);
+        let messengers = AlteredMessengers::new(self.kafka(&at, &node), self.variant.messengers(&at));
+        until_stopped(&node, |stop| runner::run_indexer(at.env, messengers, backend, config, stop)).await;
     }
 
-    fn messengers(&self, role: Role, node: &Node) -> impl MessengerFactory {
-        let transport = RecordedTransport::new(node.transport(), node.recorder(), decode_lifecycle);
-        let transport = self.variant.transport(role, transport);
-        KafkaMessengers::new(node.env(), transport, kafka_config(&self.plan.pipeline))
+    /// Messengers over Kafka: the client, the variant's hand behind the recorder, the recorder, the hand in front.
+    fn kafka(&self, at: &Place, node: &Node) -> KafkaMessengers<SimEnv, NodeTransport> {
+        let seam = Seam { variant: self.variant.clone(), at: at.clone(), drain: self.plan.pipeline.drain };
+        let client = Altered::new(node.transport(), seam.clone());
+        let recorded = RecordedTransport::new(client, node.recorder(), decode_lifecycle);
+        KafkaMessengers::new(node.env(), Altered::new(recorded, seam), kafka_config(&self.plan.pipeline))
+    }
+
+    fn backend(&self, at: &Place, node: &Node) -> Arc<dyn Backend> {
+        let index = self.variant.index(at, Arc::new(node.index()));
+        self.variant.backend(at, Arc::new(RecordedBackend::new(index, node.recorder())))
     }
 
     fn connector(&self, env: &SimEnv) -> Box<dyn Connector> {

@@ -5,20 +5,13 @@ use std::collections::BTreeMap;
 use seriatim_core::identity::RunId;
 use seriatim_core::machines::ledger::{Ledger, LedgerEvent, LedgerEventKind, LedgerSummary, Outcome, Tally};
 
-use crate::drive::{NodeTransport, Variant};
-use crate::fault::Role;
+use crate::drive::Variant;
 
 /// A pipeline whose publisher counts ids.
 #[derive(Clone, Copy, Debug)]
-pub struct CountIds<V>(pub V);
+pub struct CountIds;
 
-impl<V: Variant> Variant for CountIds<V> {
-    type Transport = V::Transport;
-
-    fn transport(&self, role: Role, inner: NodeTransport) -> Self::Transport {
-        self.0.transport(role, inner)
-    }
-
+impl Variant for CountIds {
     fn ledger(&self, run: RunId) -> Box<dyn Ledger> {
         Box::new(IdLedger { run, ..IdLedger::default() })
     }
@@ -30,6 +23,7 @@ pub struct IdLedger {
     run: RunId,
     ids: BTreeMap<u64, String>,
     pending: BTreeMap<String, i64>,
+    acknowledged: u64,
     closed: bool,
     published: u64,
     parents: Tally,
@@ -74,12 +68,16 @@ impl Ledger for IdLedger {
         }
     }
 
+    fn acknowledged(&mut self, sequence: u64) {
+        self.acknowledged = sequence;
+    }
+
     fn close(&mut self) {
         self.closed = true;
     }
 
     fn is_complete(&self) -> bool {
-        self.closed && self.pending() == 0
+        self.closed && self.acknowledged == self.published && self.pending() == 0
     }
 
     fn pending(&self) -> u64 {

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{CommitOnPoll, CountIds, NoDrain};
+use super::{CommitOnPoll, CountIds, Undrained};
 use crate::drive::{Correct, Simulated};
 use crate::plan::Plan;
 use crate::run::{Outcome, RunOptions, Runner, run_fresh};
@@ -42,19 +42,19 @@ pub const ANIMALS: &[Animal] = &[
         name: "commit-on-poll",
         mistake: "commits before indexing",
         properties: &["commit-ahead", "sink-lost-write"],
-        runner: || Box::new(Simulated(CommitOnPoll(Correct))),
+        runner: || Box::new(Simulated(CommitOnPoll)),
     },
     Animal {
         name: "no-drain",
         mistake: "does not drain on revoke",
         properties: &["effect-after-release", "write-order", "write-overlap"],
-        runner: || Box::new(Simulated(NoDrain(Correct))),
+        runner: || Box::new(Simulated(Undrained)),
     },
     Animal {
         name: "count-ids",
         mistake: "a ledger that counts ids",
         properties: &["completed-early", "completed-never", "write-after-completion"],
-        runner: || Box::new(Simulated(CountIds(Correct))),
+        runner: || Box::new(Simulated(CountIds)),
     },
 ];
 

@@ -325,7 +325,7 @@ fn index_writes_are_written_with_a_hash_of_the_body() {
         ticket: envelope().ticket,
         position: Some(record(5).position),
     };
-    let ops = [op("a", Action::Upsert(Bytes::from_static(b"{}"))), op("b", Action::Delete)];
+    let ops = [op("a", Action::Upsert(Bytes::from_static(b"{}").into())), op("b", Action::Delete)];
     let results = [
         Ok(vec![ItemOutcome::Superseded { current: Version(9) }, ItemOutcome::Rejected { reason: "no".into() }]),
         Err(BackendError::Unavailable("down".into())),

@@ -15,7 +15,7 @@ fn at(micros: u64) -> Instant {
 }
 
 fn upsert(id: &str, version: impl Into<Option<i64>>, document: &'static str) -> IndexOp {
-    let action = Action::Upsert(Bytes::from_static(document.as_bytes()));
+    let action = Action::Upsert(Bytes::from_static(document.as_bytes()).into());
     IndexOp { id: id.into(), version: version.into().map(Version), action, ticket: Ticket::default(), position: None }
 }
 
@@ -177,7 +177,7 @@ proptest! {
             let (seen, changes) = (view(&index), index.visible_changes());
             if expected == ItemOutcome::Applied {
                 let version = op.version.map_or(current.unwrap_or(0) + 1, |version| version.0);
-                let document = if let Action::Upsert(document) = &op.action { Some(document.clone()) } else { None };
+                let document = if let Action::Upsert(body) = &op.action { Some(body.json().clone()) } else { None };
                 model.insert(op.id.to_string(), (version, document, now));
             }
             prop_assert_eq!(index.apply(now, &[op]), Ok(vec![expected]));

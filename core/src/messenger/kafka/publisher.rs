@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use compact_str::CompactString;
 
-use super::{KafkaConfig, TOO_LARGE, dead_letter, event_records, pinned_partition, refusal};
+use super::KafkaConfig;
+use super::outbox::{TOO_LARGE, dead_letter, event_records, pinned_partition, refusal};
 use crate::env::Env;
 use crate::event::{self, Event};
 use crate::identity::{Envelope, RunId, TopicPartition};
@@ -36,11 +37,13 @@ pub struct KafkaPublisher<E, T> {
     env: E,
     transport: T,
     config: Arc<KafkaConfig>,
+    /// Whether documents go from workers to indexers through a topic.
+    has_dest: bool,
 }
 
 impl<E: Env, T: Transport> KafkaPublisher<E, T> {
-    pub(super) fn new(env: E, transport: T, config: Arc<KafkaConfig>) -> Self {
-        KafkaPublisher { env, transport, config }
+    pub(in crate::messenger) fn new(env: E, transport: T, config: Arc<KafkaConfig>, has_dest: bool) -> Self {
+        KafkaPublisher { env, transport, config, has_dest }
     }
 
     /// Repeats `request` while its error may pass.
@@ -144,7 +147,10 @@ impl<E: Env, T: Transport> PublisherMessenger for KafkaPublisher<E, T> {
 
     async fn open(self, run: RunId) -> Result<(Opened, Self::Sender, Self::Events), MessengerError> {
         let source_partitions = self.partition_count(&self.config.topics.source).await?;
-        let dest_partitions = self.partition_count(&self.config.topics.dest).await?;
+        let dest_partitions = match self.has_dest {
+            true => self.partition_count(&self.config.topics.dest).await?,
+            false => 0,
+        };
         let event_topic = self.config.topics.event(run);
         self.create_event_topic(&event_topic).await?;
         let clock_floor = self.clock_floor(source_partitions).await?;
