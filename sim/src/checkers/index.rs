@@ -69,7 +69,7 @@ impl HistoryIndex {
             // Nothing says how many outputs an attempt gave but what it wrote.
             let without_records = |attempt: &&mut Attempt| attempt.outputs.values().all(|one| one.dest.is_none());
             for attempt in index.attempts.values_mut().filter(without_records) {
-                let last = attempt.outputs.keys().next_back().map(|ordinal| ordinal + 1);
+                let last = attempt.outputs.iter().next_back().map(|(ordinal, _)| ordinal + 1);
                 attempt.outputs_known = attempt.outputs_known.or(last);
             }
         }
@@ -232,7 +232,7 @@ impl HistoryIndex {
     }
 
     fn output(&mut self, ticket: &Ticket) -> &mut Output {
-        self.attempt(ticket).outputs.entry(ticket.ordinal).or_default()
+        self.attempt(ticket).outputs.note(ticket.ordinal)
     }
 
     fn attempt(&mut self, ticket: &Ticket) -> &mut Attempt {
@@ -302,7 +302,7 @@ impl HistoryIndex {
         if lifecycle.is_parent {
             attempt.outputs_known = Some(lifecycle.ticket.ordinal + 1);
         }
-        let output = attempt.outputs.entry(lifecycle.ticket.ordinal).or_default();
+        let output = attempt.outputs.note(lifecycle.ticket.ordinal);
         match lifecycle.kind {
             LifecycleKind::Created => {
                 output.created.get_or_insert((at, None));
@@ -354,7 +354,7 @@ impl HistoryIndex {
                 attempt.begun.get_or_insert(sent);
                 attempt.origin = attempt.origin.or(Some((position.partition.partition, position.offset)));
             }
-            let output = attempt.outputs.entry(write.ticket.ordinal).or_default();
+            let output = attempt.outputs.note(write.ticket.ordinal);
             output.written.get_or_insert(sent);
             if let Some(outcome) = outcome.filter(|outcome| outcome.is_terminal()) {
                 output.answered.get_or_insert((at, outcome));
