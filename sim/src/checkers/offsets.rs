@@ -59,7 +59,7 @@ fn finished(history: &History<'_>, partition: &TopicPartition, offset: i64, know
         }
         Role::Dest => {
             let attempt = history.index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt))?;
-            attempt.outputs.get(&ticket.ordinal)?.settled(events)
+            attempt.outputs.get(ticket.ordinal)?.settled(events)
         }
         Role::Fail | Role::Events | Role::Other => Some(0),
     }
