@@ -62,8 +62,6 @@ pub(crate) struct Inner {
     /// What live group members have polled, by group and partition.
     polled: BTreeMap<(Arc<str>, TopicPartition), Polled>,
     connections: u64,
-    /// Ownerships of partitions given so far: one count for all, so that an epoch tells apart the consumers of a process.
-    ownerships: u64,
     window: Instant,
     calls: u64,
     /// Topics whose requests arrive late: how their names begin, and by how much.
@@ -105,7 +103,6 @@ impl Shared {
             next_stuck: 0,
             polled: BTreeMap::new(),
             connections: 0,
-            ownerships: 0,
             window: Instant::default(),
             calls: 0,
             slow_topics: None,

@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use seriatim_core::env::Instant;
-use seriatim_core::identity::Epoch;
 
 use super::{Host, Link};
 use crate::cluster::RequestId;
@@ -51,14 +50,6 @@ impl Host {
         inner.connections += 1;
         let (id, zero) = (ConnectionId(inner.connections), || AtomicU64::new(0));
         Arc::new(Connection { id, last_arrival: zero(), last_due: zero(), resets: zero() })
-    }
-
-    /// Epochs for `count` new ownerships of partitions.
-    pub(crate) fn new_epochs(&self, count: usize) -> impl Iterator<Item = Epoch> + use<> {
-        let mut inner = self.shared.lock();
-        let first = inner.ownerships;
-        inner.ownerships += count as u64;
-        (first..inner.ownerships).map(Epoch)
     }
 
     /// Sends `request` to broker `to`. It is on its way when this returns; the answer is awaited at most `limit`.

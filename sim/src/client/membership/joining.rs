@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use seriatim_core::identity::TopicPartition;
+use seriatim_core::identity::{Epoch, TopicPartition};
 use seriatim_core::transport::{Assignment, Assignor, Committed, ErrorKind, Polled};
 
 use super::{Again, fail, is_closed, refused, retry_coordinator};
@@ -183,13 +183,13 @@ pub(super) async fn install(member: &Member, added: Vec<TopicPartition>) -> Resu
     for part in &committed {
         starts.push(if part.offset >= 0 { part.offset } else { reset_start(member, &part.partition).await? });
     }
-    let epochs = member.client.host.new_epochs(committed.len());
     let mut state = member.lock();
     if state.closed || state.fatal.is_some() {
         return Err(Again);
     }
     let mut assignments = Vec::with_capacity(committed.len());
-    for ((part, start), epoch) in committed.into_iter().zip(starts).zip(epochs) {
+    for (part, start) in committed.into_iter().zip(starts) {
+        let epoch = Epoch(member.client.host.life.next_epoch());
         let fresh = Owned {
             epoch,
             next: start,
