@@ -2,8 +2,8 @@
 //!
 //! [`Publisher`] is the handle that connectors publish through, from any number of tasks. Behind it two tasks run: the
 //! *sender* takes whatever has gathered since its last hand-over, so that batches grow with the load and nothing waits
-//! on a timer; the *accountant* reads events into the ledger. A run is complete when no more will be published,
-//! everything published is acknowledged, and the ledger is complete.
+//! on a timer; the *accountant* reads events into the ledger. Whether a run is complete is the ledger's decision alone:
+//! it is told what is published, acknowledged and closed, and asked after every change.
 
 use std::fmt;
 use std::pin::pin;
@@ -87,8 +87,6 @@ struct State {
     paused: bool,
     /// No more will be published.
     closed: bool,
-    /// Everything published is acknowledged, and no more will be.
-    acknowledged: bool,
     failure: Option<MessengerError>,
     complete: bool,
 }
@@ -118,7 +116,6 @@ impl Publisher {
             gathered_bytes: 0,
             paused: false,
             closed: false,
-            acknowledged: false,
             failure: None,
             complete: false,
         };
@@ -258,7 +255,7 @@ impl Shared {
         if let Some(failure) = &state.failure {
             return Err(PublishError::Ended(failure.to_string()));
         }
-        if state.closed {
+        if state.closed || state.complete {
             return Err(PublishError::Ended("no more documents are taken".into()));
         }
         let before = documents.len();
@@ -294,6 +291,12 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics while it holds a publisher")
+    }
+
+    /// Wakes whoever waits for the end, or for room that will never be needed.
+    fn finished(&self) {
+        self.room.notify_waiters();
+        self.settled.notify_waiters();
     }
 
     fn fail(&self, failure: MessengerError) {
@@ -341,12 +344,12 @@ impl State {
 /// Hands what has gathered to the messenger, until the run is over.
 async fn send<S: PublicationSender>(shared: Arc<Shared>, mut sender: S) {
     loop {
-        let (batch, bytes, closed) = {
+        let (batch, bytes, taken) = {
             let mut state = shared.lock();
             if state.is_over() {
                 return;
             }
-            (std::mem::take(&mut state.gathered), std::mem::take(&mut state.gathered_bytes), state.closed)
+            (std::mem::take(&mut state.gathered), std::mem::take(&mut state.gathered_bytes), state.next_sequence)
         };
         if bytes >= shared.config.gathered_bytes_max {
             shared.room.notify_waiters();
@@ -369,16 +372,19 @@ async fn send<S: PublicationSender>(shared: Arc<Shared>, mut sender: S) {
             Some(Err(error)) => return shared.fail(error),
             None => return,
         }
-        if closed {
+        let (complete, closed, more) = {
             let mut state = shared.lock();
-            if state.gathered.is_empty() {
-                state.acknowledged = true;
-                state.complete = state.ledger.is_complete();
-                drop(state);
-                return shared.settled.notify_waiters();
-            }
-        } else {
-            shared.gathered.notified().await;
+            state.ledger.acknowledged(taken);
+            state.complete = state.ledger.is_complete();
+            (state.complete, state.closed, !state.gathered.is_empty())
+        };
+        if complete {
+            return shared.finished();
+        }
+        match (more, closed) {
+            (true, _) => {}
+            (false, true) => return,
+            (false, false) => shared.gathered.notified().await,
         }
     }
 }
@@ -399,14 +405,14 @@ async fn account<S: EventSource>(shared: Arc<Shared>, mut events: S) {
             state.ledger.observe(&ledger_event(event));
         }
         let has_room = state.ledger.pending() < shared.config.pending_records_max;
-        state.complete = state.acknowledged && state.ledger.is_complete();
+        state.complete = state.ledger.is_complete();
         let complete = state.complete;
         drop(state);
         if was_full && has_room {
             shared.room.notify_waiters();
         }
         if complete {
-            return shared.settled.notify_waiters();
+            return shared.finished();
         }
     }
 }

@@ -214,7 +214,16 @@ pub(crate) fn undecodable(
         Event::failed(&parent, &key, reason, wall_micros)
     });
     let events = events.collect();
-    let dead = DeadLetter { id: key, envelope: envelope.unwrap_or_default(), body, cause: reason.to_owned() };
+    // Nobody of this system wrote it: that it lay where the letter's writer reads is all that is known.
+    let foreign = || match claim.position() {
+        Some(position) => Envelope {
+            origin_partition: position.partition.partition,
+            origin_offset: position.offset,
+            ..Envelope::default()
+        },
+        None => Envelope { origin_partition: -1, origin_offset: -1, ..Envelope::default() },
+    };
+    let dead = DeadLetter { id: key, envelope: envelope.unwrap_or_else(foreign), body, cause: reason.to_owned() };
     Emission { claim, outputs: Vec::new(), events, dead_letters: vec![dead] }
 }
 

@@ -134,10 +134,14 @@ pub trait Ledger: Send {
     /// Notes an event.
     fn observe(&mut self, event: &LedgerEvent);
 
+    /// Notes that the queue has acknowledged every publish with a sequence below `sequence`.
+    fn acknowledged(&mut self, sequence: u64);
+
     /// Says that no more is published.
     fn close(&mut self);
 
-    /// Whether publishing is closed and nothing is pending.
+    /// Whether the run is complete: publishing is closed, everything published is acknowledged, and nothing is pending.
+    /// Nobody else decides it. It never turns back.
     fn is_complete(&self) -> bool;
 
     /// Published records that are not complete.
@@ -165,6 +169,8 @@ pub struct TicketLedger {
     /// Completed records that are still remembered, oldest first.
     recent: VecDeque<u64>,
     completed: Runs<()>,
+    /// Publishes below are acknowledged.
+    acknowledged: u64,
     closed: bool,
     /// Number of the last event.
     news: u64,
@@ -283,6 +289,7 @@ impl TicketLedger {
             records: BTreeMap::new(),
             recent: VecDeque::new(),
             completed: Runs::default(),
+            acknowledged: 0,
             closed: false,
             news: 0,
             counted: LedgerSummary::default(),
@@ -388,12 +395,16 @@ impl Ledger for TicketLedger {
         }
     }
 
+    fn acknowledged(&mut self, sequence: u64) {
+        self.acknowledged = self.acknowledged.max(sequence);
+    }
+
     fn close(&mut self) {
         self.closed = true;
     }
 
     fn is_complete(&self) -> bool {
-        self.closed && self.pending() == 0
+        self.closed && self.acknowledged >= self.counted.published && self.pending() == 0
     }
 
     fn pending(&self) -> u64 {

@@ -23,6 +23,7 @@ pub struct IdLedger {
     run: RunId,
     ids: BTreeMap<u64, String>,
     pending: BTreeMap<String, i64>,
+    acknowledged: u64,
     closed: bool,
     published: u64,
     parents: Tally,
@@ -67,12 +68,16 @@ impl Ledger for IdLedger {
         }
     }
 
+    fn acknowledged(&mut self, sequence: u64) {
+        self.acknowledged = sequence;
+    }
+
     fn close(&mut self) {
         self.closed = true;
     }
 
     fn is_complete(&self) -> bool {
-        self.closed && self.pending() == 0
+        self.closed && self.acknowledged == self.published && self.pending() == 0
     }
 
     fn pending(&self) -> u64 {

@@ -21,6 +21,7 @@ fn attempts_are_never_mixed() {
     let mut ledger = TicketLedger::new(RUN);
     ledger.published(0, "doc-0");
     ledger.published(1, "doc-1");
+    ledger.acknowledged(2);
     ledger.close();
     ledger.observe(&terminal(0, 0x4f2a, 0, false));
     ledger.observe(&terminal(0, 0x4f2a, 2, true));
@@ -77,6 +78,7 @@ fn memory_follows_what_is_in_flight() {
         ledger.observe(&terminal(records, attempt, 0, false));
     }
     ledger.observe(&terminal(records, 99, 1, true));
+    ledger.acknowledged(records + 1);
     ledger.close();
     ledger.observe(&terminal(records + 1, 1, 0, true));
     let summary = ledger.summary();
@@ -88,6 +90,7 @@ fn memory_follows_what_is_in_flight() {
 #[derive(Clone, Debug)]
 enum Step {
     Publish(u64),
+    Acknowledged(u64),
     Event(LedgerEvent),
 }
 
@@ -128,7 +131,10 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
     let foreign =
         Step::Event(LedgerEvent { ticket: Ticket { run: RunId(8), ..Ticket::default() }, ..terminal(0, 9, 0, true) });
     (record(0), record(1), record(2))
-        .prop_map(move |(a, b, c)| a.into_iter().chain(b).chain(c).chain([foreign.clone()]).collect::<Vec<_>>())
+        .prop_map(move |(a, b, c)| {
+            let told = [Step::Acknowledged(1), Step::Acknowledged(3), foreign.clone()];
+            a.into_iter().chain(b).chain(c).chain(told).collect::<Vec<_>>()
+        })
         .prop_shuffle()
 }
 
@@ -136,6 +142,7 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Default)]
 struct Model {
     published: BTreeSet<u64>,
+    acknowledged: u64,
     parents: BTreeMap<(u64, u64), u32>,
     told: BTreeMap<(u64, u64), BTreeMap<u32, Outcome>>,
     winners: BTreeMap<u64, BTreeMap<u32, Outcome>>,
@@ -189,6 +196,10 @@ proptest! {
                         ledger.close();
                     }
                 }
+                Step::Acknowledged(below) => {
+                    ledger.acknowledged(*below);
+                    model.acknowledged = model.acknowledged.max(*below);
+                }
                 Step::Event(event) => {
                     ledger.observe(event);
                     model.observe(event);
@@ -197,7 +208,8 @@ proptest! {
             let pending = model.published.iter().filter(|sequence| !model.winners.contains_key(sequence)).count();
             prop_assert_eq!(ledger.pending(), pending as u64);
             prop_assert_eq!(ledger.describe_pending(9).len(), pending);
-            prop_assert_eq!(ledger.is_complete(), model.published.len() == 3 && pending == 0);
+            let through = model.published.len() == 3 && model.acknowledged == 3;
+            prop_assert_eq!(ledger.is_complete(), through && pending == 0);
             let summary = ledger.summary();
             prop_assert_eq!((summary.parents, summary.children), model.tallies());
             prop_assert_eq!(summary.parents.total(), summary.completed);
