@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// The same faults on the fixed shape; those of nodes that it does not have go to one that it has.
-fn shaped(mut plan: Plan) -> Plan {
+pub fn shaped(mut plan: Plan) -> Plan {
     plan.topology.workers = 3;
     plan.topology.indexers = 2;
     plan.topology.source_partitions = 6;
