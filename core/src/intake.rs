@@ -373,7 +373,7 @@ fn take_in(cell: &Arc<Cell>, polled: Polled) {
     let mut abandoned = VecDeque::new();
     let mut cut = None;
     let mut state = cell.lock();
-    if state.end.is_some() {
+    if state.end.is_some() && matches!(polled, Polled::Records(_) | Polled::Assigned(_)) {
         return;
     }
     let State { custody, queue, bytes: held_bytes, .. } = &mut *state;

@@ -4,7 +4,6 @@
 //! passes through untouched. The model knows nothing of delivery: it applies operations in their order.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
@@ -75,21 +74,33 @@ pub struct Op {
 }
 
 fn json_object<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let mut out = String::from("{");
-    for (index, (name, value)) in fields.enumerate() {
-        let comma = if index == 0 { "" } else { "," };
-        let name = serde_json::Value::from(name);
-        write!(out, "{comma}{name}:{value}").expect("a String takes everything");
+    let mut out = Vec::with_capacity(160);
+    for (name, value) in fields {
+        out.push(if out.is_empty() { b'{' } else { b',' });
+        write_json_text(&mut out, name);
+        out.push(b':');
+        out.extend_from_slice(value.as_bytes());
     }
-    out.push('}');
-    out
+    out.push(b'}');
+    String::from_utf8(out).expect("it was put together of text")
+}
+
+fn write_json_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a Vec takes everything");
+}
+
+/// `text` as JSON.
+fn json_text(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    write_json_text(&mut out, text);
+    String::from_utf8(out).expect("JSON is text")
 }
 
 impl Op {
     /// The document that the publisher sends: `id`, `op`, then the fields. A delete is the document whose `op` is
     /// `delete`.
     pub fn document(&self) -> String {
-        let id = serde_json::Value::from(self.id.as_str()).to_string();
+        let id = json_text(&self.id);
         let op = format!("\"{}\"", self.kind.name());
         let head = [("id", id.as_str()), (marks::OP, op.as_str())];
         json_object(head.into_iter().chain(self.fields.iter().map(|(name, value)| (name.as_str(), &**value))))
@@ -117,8 +128,7 @@ pub fn child_id(parent: &str, number: u64) -> String {
 
 /// The JSON of the `number`-th child of a document with `revision` (JSON text). Stages must build exactly this.
 pub fn child_document(parent: &str, number: u64, revision: &str) -> String {
-    let id = serde_json::Value::from(child_id(parent, number)).to_string();
-    let parent = serde_json::Value::from(parent).to_string();
+    let (id, parent) = (json_text(&child_id(parent, number)), json_text(parent));
     json_object([("id", id.as_str()), (marks::PARENT, parent.as_str()), (marks::REVISION, revision)].into_iter())
 }
 

@@ -255,6 +255,19 @@ impl Inner {
     }
 }
 
+/// A place among those who wait for a reset.
+struct Stuck<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl Drop for Stuck<'_> {
+    fn drop(&mut self) {
+        let waker = self.shared.lock().stuck.remove(&self.number);
+        drop(waker);
+    }
+}
+
 /// One process's way to the servers: its network and its identity. Inert once the process is dead.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
@@ -281,6 +294,28 @@ impl Host {
     pub(crate) async fn sleep(&self, duration: Duration) {
         self.shared.executor.sleep(duration).await;
         self.halt_if_dead().await;
+    }
+
+    /// How often the connections of the node were reset.
+    pub(crate) fn resets(&self) -> u64 {
+        self.life.link.resets.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `until`. False when the connections, as old as `age`, are reset first.
+    pub(crate) async fn sleep_unless_reset(&self, age: u64, until: Instant) -> bool {
+        let mut sleep = self.shared.executor.sleep_until(until);
+        let stuck = Stuck { shared: &self.shared, number: self.shared.lock().number_stuck() };
+        std::future::poll_fn(|cx| {
+            if self.is_dead() {
+                return Poll::Pending;
+            }
+            if self.resets() != age {
+                return Poll::Ready(false);
+            }
+            stuck.shared.lock().stuck.insert(stuck.number, cx.waker().clone());
+            Pin::new(&mut sleep).poll(cx).map(|()| true)
+        })
+        .await
     }
 
     /// Never completes in a dead process.

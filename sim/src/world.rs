@@ -203,7 +203,8 @@ impl World {
         }
     }
 
-    /// Cuts the link of `name` to every server, out of it, into it, or both; `cut_link(name, false, false)` mends it.
+    /// Cuts the link of `name` to every server, out of it, into it, or both; `cut_link(name, false, false)` mends it. Out
+    /// of it, what is sent never arrives; into it, what is sent is applied and its answer never arrives.
     /// Mending a direction resets the connections: no connection goes on behind what a cut swallowed.
     pub fn cut_link(&self, name: &str, out: bool, into: bool) {
         self.note(name, if out || into { "link cut" } else { "link mended" });
@@ -222,12 +223,14 @@ impl World {
         self.link(name).extra_micros.store(micros, Ordering::Relaxed);
     }
 
-    /// Loses the next `count` answers on their way to `name`, each with its connection: the requests were applied.
+    /// Loses the next `count` answers on their way to `name`, of brokers and of the index alike, each with its
+    /// connection: the requests were applied.
     pub fn lose_answers(&self, name: &str, count: u64) {
         self.link(name).lose_answers.store(count, Ordering::Relaxed);
     }
 
-    /// Resets every connection of `name`: whatever waits for an answer learns that it will not come.
+    /// Resets every connection of `name`, to brokers and to the index: whatever waits for an answer learns that it will
+    /// not come.
     pub fn reset_connections(&self, name: &str) {
         self.note(name, "connections reset");
         self.link(name).resets.fetch_add(1, Ordering::Relaxed);

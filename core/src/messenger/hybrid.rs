@@ -2,8 +2,8 @@
 //!
 //! One [`HybridMessengers`] makes one *pair* after another: workers and indexers of one process that share one group
 //! membership. A pair lives and dies whole, because what is queued in it belongs to its membership: when its intake
-//! fails, or one of its halves goes without closing, every half gets an error, and the first to ask for a messenger then
-//! begins the next pair. The component that comes back never sees what the dead pair had queued.
+//! fails, or one of its halves goes without closing, every half gets an error, and the first to ask for a messenger
+//! then begins the next pair. The component that comes back never sees what the dead pair had queued.
 //!
 //! # Offsets
 //! There is no queue of offsets from the indexers to the workers: the claim is that feedback. The claim that a worker
@@ -29,7 +29,7 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -75,6 +75,7 @@ pub struct HybridMessengers<E: Env, T: Transport> {
     transport: T,
     config: Arc<HybridConfig>,
     current: Arc<Mutex<Weak<Pair<E, T>>>>,
+    late_events: Arc<AtomicU64>,
 }
 
 impl<E: Env, T: Transport> Clone for HybridMessengers<E, T> {
@@ -84,6 +85,7 @@ impl<E: Env, T: Transport> Clone for HybridMessengers<E, T> {
             transport: self.transport.clone(),
             config: self.config.clone(),
             current: self.current.clone(),
+            late_events: self.late_events.clone(),
         }
     }
 }
@@ -91,7 +93,13 @@ impl<E: Env, T: Transport> Clone for HybridMessengers<E, T> {
 impl<E: Env, T: Transport> HybridMessengers<E, T> {
     /// Messengers of one pair over `transport`. The pair joins the group with its first worker or indexer.
     pub fn new(env: E, transport: T, config: HybridConfig) -> Self {
-        HybridMessengers { env, transport, config: Arc::new(config), current: Arc::default() }
+        HybridMessengers {
+            env,
+            transport,
+            config: Arc::new(config),
+            current: Arc::default(),
+            late_events: Arc::default(),
+        }
     }
 
     /// The pair that lives; a new one when there is none.
@@ -104,10 +112,11 @@ impl<E: Env, T: Transport> HybridMessengers<E, T> {
         let producer = self.transport.producer(config.kafka.producer.clone()).await?;
         let intake = Intake::start(self.env.clone(), &self.transport, config.kafka.worker.clone()).await?;
         let failure = intake.failure_handle();
+        let (env, topics) = (self.env.clone(), config.kafka.topics.clone());
         let pair = Arc::new(Pair {
             env: self.env.clone(),
             end: intake.end(),
-            outbox: Outbox::new(self.env.clone(), producer, config.kafka.topics.clone(), failure.clone()),
+            outbox: Outbox::new(env, producer, topics, failure.clone(), self.late_events.clone()),
             failure,
             intake: Mutex::new(intake),
             // Bounded by the intake: what waits here is taken and not settled.
@@ -156,6 +165,10 @@ impl<E: Env, T: Transport> MessengerFactory for HybridMessengers<E, T> {
     async fn publisher(&self) -> Result<Self::Publisher, MessengerError> {
         let config = Arc::new(self.config.kafka.clone());
         Ok(KafkaPublisher::new(self.env.clone(), self.transport.clone(), config, false))
+    }
+
+    fn late_events(&self) -> u64 {
+        self.late_events.load(Ordering::Relaxed)
     }
 }
 

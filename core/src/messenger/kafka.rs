@@ -5,6 +5,7 @@
 //! which the publisher creates before it publishes and reads by assignment, from its beginning.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use compact_str::CompactString;
 
@@ -96,18 +97,21 @@ pub struct KafkaMessengers<E, T> {
     env: E,
     transport: T,
     config: Arc<KafkaConfig>,
+    late_events: Arc<AtomicU64>,
 }
 
 impl<E: Env, T: Transport> KafkaMessengers<E, T> {
     /// Messengers of one pipeline over `transport`.
     pub fn new(env: E, transport: T, config: KafkaConfig) -> Self {
-        KafkaMessengers { env, transport, config: Arc::new(config) }
+        KafkaMessengers { env, transport, config: Arc::new(config), late_events: Arc::default() }
     }
 
     async fn consumer(&self, intake: &IntakeConfig) -> Result<Consumer<E, T>, MessengerError> {
         let producer = self.transport.producer(self.config.producer.clone()).await?;
         let intake = Intake::start(self.env.clone(), &self.transport, intake.clone()).await?;
-        let outbox = Outbox::new(self.env.clone(), producer, self.config.topics.clone(), intake.failure_handle());
+        let failure = intake.failure_handle();
+        let late_events = self.late_events.clone();
+        let outbox = Outbox::new(self.env.clone(), producer, self.config.topics.clone(), failure, late_events);
         Ok(Consumer { intake, outbox })
     }
 }
@@ -131,6 +135,10 @@ impl<E: Env, T: Transport> MessengerFactory for KafkaMessengers<E, T> {
 
     async fn publisher(&self) -> Result<Self::Publisher, MessengerError> {
         Ok(KafkaPublisher::new(self.env.clone(), self.transport.clone(), self.config.clone(), true))
+    }
+
+    fn late_events(&self) -> u64 {
+        self.late_events.load(Ordering::Relaxed)
     }
 }
 

@@ -69,6 +69,10 @@ impl<F: MessengerFactory> MessengerFactory for RecordingMessengers<F> {
     type Indexer = Recording<F::Indexer>;
     type Publisher = Recording<F::Publisher>;
 
+    fn late_events(&self) -> u64 {
+        self.inner.late_events()
+    }
+
     fn sides(&self) -> Sides {
         self.inner.sides()
     }

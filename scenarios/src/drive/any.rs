@@ -265,6 +265,10 @@ impl<F: MessengerFactory> MessengerFactory for AlteredMessengers<F> {
     type Indexer = AnyIndexer;
     type Publisher = F::Publisher;
 
+    fn late_events(&self) -> u64 {
+        self.inner.late_events()
+    }
+
     fn sides(&self) -> Sides {
         self.inner.sides()
     }

@@ -1,8 +1,10 @@
 //! Injects the faults of a plan, each when its trigger comes, and knows which of them hit work in flight.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::select;
 use seriatim_core::env::Instant;
 use seriatim_core::messenger::kafka::Topics;
 use seriatim_sim::World;
@@ -17,7 +19,7 @@ use super::{IDLE_TICK, PIPELINE, SharedProgress, lock};
 use crate::fault::{Action, Event, Fault, FaultKind, Hop, Node, Role, Trigger};
 use crate::plan::{Mode, Plan};
 
-/// How often triggers are looked at.
+/// How long what happens is gathered before triggers are looked at again.
 const TICK: Duration = Duration::from_millis(2);
 /// How long a fault may wait for its trigger after the last one struck.
 const TRIGGER_LIMIT: Duration = Duration::from_secs(60);
@@ -43,7 +45,7 @@ pub(super) struct Injector {
     poisoner: Poisoner,
     progress: SharedProgress,
     recorder: Recorder,
-    seen_events: usize,
+    seen_events: u64,
     counts: BTreeMap<Event, u64>,
     started: BTreeMap<Role, u32>,
     /// Nodes that answers were to be lost to.
@@ -87,7 +89,7 @@ impl Injector {
         idle || now.since(self.last_strike) > TRIGGER_LIMIT
     }
 
-    /// Strikes what is due, then lets a little time pass.
+    /// Strikes what is due, then lets time pass until something more may be.
     pub(super) async fn tick(&mut self, world: &World, cast: &Cast) {
         let now = world.now();
         self.count_events();
@@ -108,6 +110,19 @@ impl Injector {
             }
         }
         world.sleep(if self.waiting.is_empty() { IDLE_TICK } else { TICK }).await;
+        let rest = self.next_due(now).since(world.now());
+        select(pin!(self.recorder.more_than(self.seen_events)), pin!(world.sleep(rest))).await;
+    }
+
+    /// When to look again if nothing happens until then.
+    fn next_due(&self, now: Instant) -> Instant {
+        let triggers = self.waiting.iter().filter_map(|fault| match fault.trigger {
+            Trigger::At(micros) | Trigger::InFlight { after_micros: micros, .. } => Some(Instant::from_micros(micros)),
+            Trigger::Nth { .. } => None,
+        });
+        let windows = self.troubles.next_end().into_iter().chain(self.links.next_end());
+        let ahead = triggers.chain(self.later.iter().map(|(at, _)| *at)).chain(windows).filter(|at| *at > now);
+        ahead.fold(self.last_strike + TRIGGER_LIMIT + TICK, Instant::min)
     }
 
     /// No more faults: what is down, frozen, cut or slow comes back.
@@ -270,7 +285,8 @@ impl Injector {
     fn count_events(&mut self) {
         let (counts, seen, struck) = (&mut self.counts, &mut self.seen_events, &self.struck);
         self.recorder.with_events(|events| {
-            for event in &events[(*seen).min(events.len())..] {
+            let fresh = usize::try_from(*seen).map_or(&[][..], |seen| &events[seen.min(events.len())..]);
+            for event in fresh {
                 let (event, count) = match &event.what {
                     What::PublishResolved { .. } => (Event::Published, 1),
                     What::Polled { records, .. } => (Event::Taken, records.len()),
@@ -288,7 +304,7 @@ impl Injector {
                 };
                 *counts.entry(event).or_default() += count as u64;
             }
-            *seen = events.len();
+            *seen = events.len() as u64;
         });
     }
 }

@@ -50,6 +50,11 @@ impl Links {
         self.open.is_empty()
     }
 
+    /// When the next window is over.
+    pub(super) fn next_end(&self) -> Option<Instant> {
+        self.open.iter().map(|window| window.until).min()
+    }
+
     pub(super) fn close_all(&mut self, world: &World) {
         self.open.iter_mut().for_each(|window| window.until = Instant::default());
         self.close_due(world, world.now());

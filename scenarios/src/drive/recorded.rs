@@ -49,6 +49,10 @@ impl<F: MessengerFactory> MessengerFactory for RecordedMessengers<F> {
     type Indexer = Recorded<F::Indexer>;
     type Publisher = Recorded<F::Publisher>;
 
+    fn late_events(&self) -> u64 {
+        self.inner.late_events()
+    }
+
     fn sides(&self) -> Sides {
         self.inner.sides()
     }

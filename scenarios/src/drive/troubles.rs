@@ -37,9 +37,14 @@ impl Troubles {
         let windows = Windows { open: Vec::new(), draws: Draws::new(seed, Stream::Index) };
         let troubles = Troubles(Arc::new(Mutex::new(windows)));
         let (own, clock) = (troubles.clone(), world.clone());
+        let mark = format!("\"{}\":true", marks::REJECT);
         world.on_index(Some(Box::new(move |_, ops| {
-            let refused: Vec<usize> =
-                ops.iter().enumerate().filter(|(_, op)| asks_to_be_refused(op)).map(|(place, _)| place).collect();
+            let refused: Vec<usize> = ops
+                .iter()
+                .enumerate()
+                .filter(|(_, op)| asks_to_be_refused(op, &mark))
+                .map(|(place, _)| place)
+                .collect();
             let mut fault = IndexFault { refused, ..IndexFault::default() };
             let trouble = own.lock().draw(clock.now(), ops.len(), &mut fault);
             let refuses = (!fault.refused.is_empty()).then_some((FaultKind::IndexReject, ops.len() as u64));
@@ -66,16 +71,22 @@ impl Troubles {
         windows.open.is_empty()
     }
 
+    /// When the next window is over.
+    pub(super) fn next_end(&self) -> Option<Instant> {
+        self.lock().open.iter().map(|window| window.until).min()
+    }
+
     pub(super) fn close_all(&self) {
         self.lock().open.clear();
     }
 }
 
-/// Whether the document carries [`marks::REJECT`].
-fn asks_to_be_refused(op: &IndexOp) -> bool {
-    let WriteAction::Upsert(body) = &op.action else { return false };
-    let mark = format!("\"{}\":true", marks::REJECT);
-    body.windows(mark.len()).any(|window| window == mark.as_bytes())
+/// Whether the document carries [`marks::REJECT`], which `mark` is the text of.
+fn asks_to_be_refused(op: &IndexOp, mark: &str) -> bool {
+    match &op.action {
+        WriteAction::Upsert(body) => std::str::from_utf8(body).is_ok_and(|body| body.contains(mark)),
+        WriteAction::Delete => false,
+    }
 }
 
 impl Windows {

@@ -1,5 +1,8 @@
-//! What leaves a worker or an indexer through a producer: outputs, dead letters and events, whose acknowledgements settle
-//! the claims they were handed over with. Kafka and hybrid messengers share it.
+//! What leaves a worker or an indexer through a producer: outputs, dead letters and events, whose acknowledgements
+//! settle the claims they were handed over with. Kafka and hybrid messengers share it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use compact_str::CompactString;
@@ -15,6 +18,8 @@ use crate::transport::{Appended, Delivery, ErrorKind, Header, Outgoing, Producer
 
 /// What a broker or a client says of a record over its limit.
 pub(super) const TOO_LARGE: &str = "MESSAGE_TOO_LARGE";
+/// What a client says of a topic that is not there.
+pub(super) const UNKNOWN_TOPIC: &str = "UNKNOWN_TOPIC_OR_PARTITION";
 /// Of an id or a cause in a report.
 const TEXT_BYTES_MAX: usize = 4_096;
 /// Of the events in one record.
@@ -27,6 +32,8 @@ pub(in crate::messenger) struct Outbox<E, P> {
     producer: P,
     topics: Topics,
     failure: FailureHandle,
+    /// Events of runs that were over.
+    late_events: Arc<AtomicU64>,
 }
 
 /// What one record of a hand-over stands for: whose claim waits for it, and what to say when it is refused.
@@ -40,9 +47,16 @@ struct Pending {
 }
 
 impl<E: Env, P: Producer> Outbox<E, P> {
-    /// A way out through `producer`; when that fails for good, so does the intake behind `failure`.
-    pub(in crate::messenger) fn new(env: E, producer: P, topics: Topics, failure: FailureHandle) -> Self {
-        Outbox { env, producer, topics, failure }
+    /// A way out through `producer`; when that fails for good, so does the intake behind `failure`. Events that come
+    /// too late for their run are added to `late_events`.
+    pub(in crate::messenger) fn new(
+        env: E,
+        producer: P,
+        topics: Topics,
+        failure: FailureHandle,
+        late_events: Arc<AtomicU64>,
+    ) -> Self {
+        Outbox { env, producer, topics, failure, late_events }
     }
 
     /// Enqueues everything, in order; the claims are done when all of it is acknowledged.
@@ -68,15 +82,23 @@ impl<E: Env, P: Producer> Outbox<E, P> {
         }
         let outputs = outgoing.len();
         outgoing.extend(event_records(&self.topics, events));
+        let reports = outgoing[outputs..].iter().map(|record| record.value.clone()).collect();
         let delivery = self.producer.send_all(outgoing).await;
         let outbox = self.clone();
-        self.env.spawn(async move { outbox.settle(delivery, outputs, pending, claims).await });
+        self.env.spawn(async move { outbox.settle(delivery, reports, pending, claims).await });
     }
 
     /// Waits for the acknowledgements and settles the claims.
-    async fn settle(self, delivery: Delivery, outputs: usize, pending: Vec<Pending>, claims: Vec<(Claim, bool)>) {
+    async fn settle(
+        self,
+        delivery: Delivery,
+        reported: Vec<Option<Bytes>>,
+        pending: Vec<Pending>,
+        claims: Vec<(Claim, bool)>,
+    ) {
         let results = delivery.await;
-        let (sent, reports) = results.split_at(outputs.min(results.len()));
+        let (sent, reports) = results.split_at(pending.len().min(results.len()));
+        self.count_late(reports, &reported);
         // A refused report: no event topic any more, so the run is over, and so is the need to report to it.
         let reported = fatal(reports).is_none();
         let mut acknowledged = vec![true; claims.len()];
@@ -100,7 +122,10 @@ impl<E: Env, P: Producer> Outbox<E, P> {
         if !dead.is_empty() {
             let mut outgoing: Vec<Outgoing> = dead.iter().map(|dead| dead_letter(&self.topics, dead)).collect();
             outgoing.extend(event_records(&self.topics, failed));
-            if let Some(error) = fatal(&self.producer.send_all(outgoing).await.await) {
+            let reported: Vec<_> = outgoing[dead.len()..].iter().map(|record| record.value.clone()).collect();
+            let results = self.producer.send_all(outgoing).await.await;
+            self.count_late(&results[dead.len().min(results.len())..], &reported);
+            if let Some(error) = fatal(&results) {
                 self.failure.fail(error);
                 return;
             }
@@ -113,6 +138,16 @@ impl<E: Env, P: Producer> Outbox<E, P> {
                 claim.done();
             }
         }
+    }
+
+    /// Counts the events that were refused: their run is over, and its event topic gone.
+    fn count_late(&self, results: &[Result<Appended, TransportError>], reported: &[Option<Bytes>]) {
+        let is_refused =
+            |result: &Result<_, TransportError>| result.as_ref().is_err_and(|error| error.kind == ErrorKind::Refused);
+        let events = |value: &Bytes| event::decode_batch(value).map_or(1, |events| events.len() as u64);
+        let refused = results.iter().zip(reported).filter(|(result, _)| is_refused(result));
+        let late: u64 = refused.map(|(_, value)| value.as_ref().map_or(0, events)).sum();
+        self.late_events.fetch_add(late, Ordering::Relaxed);
     }
 
     fn output(&self, output: &Outbound) -> Outgoing {
