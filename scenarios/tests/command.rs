@@ -41,6 +41,7 @@ fn flawed(plan: &Plan, options: &RunOptions) -> RunReport {
     let mut report = good(plan, options);
     if plan.seed == 17 {
         report.outcome = Outcome::Failed(vec![Violation {
+            checker: "order",
             property: "delivery".to_owned(),
             words: "doc-004 was acknowledged and never reached the index".to_owned(),
             witness: vec![

@@ -87,14 +87,15 @@ fn check_options(plan: &Plan, expected: &Expected, documents: &Documents) -> Che
 fn violation(events: &[Event], found: &checkers::Violation) -> Violation {
     // The first line repeats property and words.
     let witness = explain::block(events, found).lines().skip(1).map(|line| line.trim_start().to_owned()).collect();
-    Violation { property: found.property.to_owned(), words: found.words.clone(), witness }
+    Violation { checker: found.checker, property: found.property.to_owned(), words: found.words.clone(), witness }
 }
 
 /// What only the driver can say: a run that failed, did not end, or counted wrong.
 fn own(stuck: Option<String>, progress: &Progress, expected: &Totals) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut add = |property: &str, words: String| {
-        violations.push(Violation { property: property.to_owned(), words, witness: Vec::new() });
+        let property = property.to_owned();
+        violations.push(Violation { checker: "driver", property, words, witness: Vec::new() });
     };
     if let Some(words) = stuck {
         add("stuck", words);
