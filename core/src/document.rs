@@ -55,13 +55,50 @@ pub struct Document(Arc<Content>);
 #[derive(Clone)]
 struct Content {
     id: CompactString,
-    run_id: Option<CompactString>,
+    run_id: Option<Arc<str>>,
     /// What `Field::Source` ranges lie in; checked to be UTF-8.
     source: Bytes,
     /// Everything, reserved fields included, in order.
     fields: Fields,
-    /// Whether `source` as a whole still is this document's JSON.
-    untouched: bool,
+    edits: Edits,
+    /// Whether it has the mark of a dropped document: asked for before every stage.
+    dropped: bool,
+    /// Whether it has the mark of a skipped document.
+    skipped: bool,
+}
+
+/// What became of a document since it was read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edits {
+    /// `source` as a whole still is its JSON.
+    None,
+    /// It joined a run.
+    Run,
+    /// Anything.
+    Any,
+}
+
+/// A document as it was at some time, kept without hindering or repeating edits of the document itself.
+#[derive(Debug)]
+pub(crate) enum Original {
+    /// As it was read, and the run that it joined.
+    Read { source: Bytes, run_id: Option<Arc<str>> },
+    /// Edited before.
+    Edited(Document),
+}
+
+impl Original {
+    pub(crate) fn to_json(&self) -> Bytes {
+        match self {
+            Original::Read { source, run_id: None } => source.clone(),
+            Original::Read { source, run_id: Some(run_id) } => {
+                let mut document = Document::parse(source.clone()).expect("it was read before");
+                document.initialize_run_id(run_id.clone()).expect("it joined the run after it was read");
+                document.to_json()
+            }
+            Original::Edited(document) => document.to_json(),
+        }
+    }
 }
 
 /// What to do with a field that exists.
@@ -85,13 +122,14 @@ impl Document {
         }
         let mut fields = Fields::default();
         fields.set(CompactString::const_new(ID), Field::Value(Value::String(id.clone())));
-        Ok(Document(Arc::new(Content { id, run_id: None, source: Bytes::new(), fields, untouched: false })))
+        Ok(Document(Arc::new(Content::new(id, Bytes::new(), fields, Edits::Any))))
     }
 
     /// Reads a document. Its untouched fields share the memory of `source`.
     pub fn parse(source: Bytes) -> Result<Self, DocumentError> {
         let (fields, exact) = wire::read_fields(&source)?;
-        let content = Content { id: CompactString::default(), run_id: None, source, fields, untouched: exact };
+        let edits = if exact { Edits::None } else { Edits::Any };
+        let content = Content::new(CompactString::default(), source, fields, edits);
         let id = content.fields.get(ID).and_then(|field| field.view(&content.source)).ok_or(DocumentError::NoId)?;
         let id = match id.text() {
             Some(text) if id.is_string() => CompactString::from(text),
@@ -115,7 +153,7 @@ impl Document {
             Some(before) => *before = value,
             None => fields.set_first(CompactString::const_new(ID), value),
         }
-        Content { id: CompactString::default(), run_id: None, source, fields, untouched: false }.with_ids(id)
+        Content::new(CompactString::default(), source, fields, Edits::Any).with_ids(id)
     }
 
     /// A child: an empty document of the same run.
@@ -133,25 +171,29 @@ impl Document {
     }
 
     /// The run it belongs to, once it was published.
-    pub fn run_id(&self) -> Option<&CompactString> {
+    pub fn run_id(&self) -> Option<&Arc<str>> {
         self.0.run_id.as_ref()
     }
 
     /// Makes it belong to a run. Once only.
-    pub fn initialize_run_id(&mut self, run_id: impl Into<CompactString>) -> Result<(), DocumentError> {
+    pub fn initialize_run_id(&mut self, run_id: impl Into<Arc<str>>) -> Result<(), DocumentError> {
         if let Some(run_id) = &self.0.run_id {
             return Err(DocumentError::RunIdSet { id: self.0.id.clone(), run_id: run_id.clone() });
         }
         let run_id = run_id.into();
+        let was_read = self.0.edits == Edits::None;
         let content = self.content_mut();
-        content.fields.set(CompactString::const_new(RUN_ID), Field::Value(Value::String(run_id.clone())));
+        content.fields.set(CompactString::const_new(RUN_ID), Field::Shared(run_id.clone()));
         content.run_id = Some(run_id);
+        if was_read {
+            content.edits = Edits::Run;
+        }
         Ok(())
     }
 
     /// Its JSON. Untouched fields are copied as they are; a document that is untouched as a whole is not even copied.
     pub fn to_json(&self) -> Bytes {
-        if self.0.untouched {
+        if self.0.edits == Edits::None {
             return self.0.source.clone();
         }
         let mut out = Vec::with_capacity(self.0.source.len() + 256);
@@ -161,8 +203,8 @@ impl Document {
 
     /// Appends its JSON.
     pub fn write_json(&self, out: &mut Vec<u8>) {
-        let Content { source, fields, untouched, .. } = &*self.0;
-        if *untouched {
+        let Content { source, fields, edits, .. } = &*self.0;
+        if *edits == Edits::None {
             return out.extend_from_slice(source);
         }
         // Fields that lie side by side in the source are copied as one piece, with the comma between them.
@@ -195,6 +237,11 @@ impl Document {
     pub fn weight(&self) -> usize {
         let Content { id, source, fields, .. } = &*self.0;
         id.len() + source.len() + 64 * fields.len()
+    }
+
+    /// Bytes of its JSON, about: escapes are not counted.
+    pub(crate) fn json_weight(&self) -> usize {
+        self.0.fields.iter().map(|(name, field)| name.len() + field.weight() + 4).sum()
     }
 
     /// Its JSON as a search backend shall have it: the id and the fields, nothing of the pipeline's own.
@@ -263,7 +310,7 @@ impl Document {
         let Some(before) = self.0.fields.get(name) else { return self.set(name, value) };
         let added = shallow(name, value.into(), VALUE_LEVELS_MAX - 1)?;
         let field = match before.view(&self.0.source) {
-            Some(FieldRef::Json(_)) | None => Some(self.value_of(name)?),
+            Some(FieldRef::Json(_) | FieldRef::Shared(_)) | None => Some(self.value_of(name)?),
             Some(FieldRef::Value(_)) => None,
         };
         let content = self.content_mut();
@@ -425,22 +472,36 @@ impl Document {
 
     /// Marks it as dropped: it passes no further stage and is not indexed.
     pub fn mark_dropped(&mut self) {
-        self.content_mut().put(DROPPED, Field::Value(Value::Bool(true)));
+        let content = self.content_mut();
+        content.put(DROPPED, Field::Value(Value::Bool(true)));
+        content.dropped = true;
     }
 
     /// Whether it is marked as dropped, whatever the mark's value.
     pub fn is_dropped(&self) -> bool {
-        self.has(DROPPED)
+        self.0.dropped
     }
 
     /// Marks it as skipped: it passes no further stage and is indexed as it is.
     pub fn mark_skipped(&mut self) {
-        self.content_mut().put(SKIPPED, Field::Value(Value::Bool(true)));
+        let content = self.content_mut();
+        content.put(SKIPPED, Field::Value(Value::Bool(true)));
+        content.skipped = true;
     }
 
     /// Whether it is marked as skipped, whatever the mark's value.
     pub fn is_skipped(&self) -> bool {
-        self.has(SKIPPED)
+        self.0.skipped
+    }
+
+    /// It as it is now, to be written later if at all. Cheap as long as it only joined a run since it was read.
+    pub(crate) fn original(&self) -> Original {
+        let Content { source, run_id, edits, .. } = &*self.0;
+        match edits {
+            Edits::None => Original::Read { source: source.clone(), run_id: None },
+            Edits::Run => Original::Read { source: source.clone(), run_id: run_id.clone() },
+            Edits::Any => Original::Edited(self.clone()),
+        }
     }
 
     fn value_of(&self, name: &str) -> Result<Value, DocumentError> {
@@ -450,16 +511,21 @@ impl Document {
 
     fn content_mut(&mut self) -> &mut Content {
         let content = Arc::make_mut(&mut self.0);
-        content.untouched = false;
+        content.edits = Edits::Any;
         content
     }
 }
 
 impl Content {
+    fn new(id: CompactString, source: Bytes, fields: Fields, edits: Edits) -> Self {
+        let (dropped, skipped) = (fields.contains(DROPPED), fields.contains(SKIPPED));
+        Content { id, run_id: None, source, fields, edits, dropped, skipped }
+    }
+
     /// Fills in the ids, which are read once.
     fn with_ids(mut self, id: CompactString) -> Result<Document, DocumentError> {
         self.run_id = match self.fields.get(RUN_ID).and_then(|field| field.view(&self.source)) {
-            Some(run_id) if run_id.is_string() => run_id.text().map(CompactString::from),
+            Some(run_id) if run_id.is_string() => run_id.text().map(Arc::from),
             Some(other) => return Err(DocumentError::RunIdNotString { id, found: wire::start_of(other) }),
             None => None,
         };

@@ -1,21 +1,23 @@
 //! The `Backend` port: where an indexer writes.
 
+mod body;
 pub mod memory;
 
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use compact_str::CompactString;
 use futures_util::future::BoxFuture;
+
+pub use body::Body;
 
 use crate::identity::{Position, Ticket, Version};
 
 /// What a write does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Replaces the whole document by this JSON.
-    Upsert(Bytes),
+    /// Replaces the whole document by this one.
+    Upsert(Body),
     /// Removes the document.
     Delete,
 }
@@ -23,6 +25,8 @@ pub enum Action {
 /// One write of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexOp {
+    /// The index; `None` for the one that the backend was made for. The same id in two of them is two documents.
+    pub index: Option<CompactString>,
     /// Id in the index.
     pub id: CompactString,
     /// External version; a backend that checks it refuses what is not above the current one. `None` writes

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use self::steward::{ReadBack, steward};
 use crate::env::{Env, Instant};
 use crate::identity::{Position, TopicPartition};
 use crate::machines::custody::{Custody, CustodyConfig, Step};
+use crate::stop::Stop;
 use crate::transport::{ErrorKind, Group, GroupConfig, Polled, Poller, Record, Transport, TransportError};
 
 mod claim;
@@ -73,6 +75,10 @@ struct Cell {
     arrived: Notify,
     /// For the poll task: there is room again, or the end.
     room: Notify,
+    /// The component took or finished something since the poll task last looked.
+    progressed: AtomicBool,
+    /// Requested at the end.
+    ended: Stop,
 }
 
 #[derive(Debug)]
@@ -80,9 +86,8 @@ struct State {
     custody: Custody,
     queue: VecDeque<(Record, Claim)>,
     end: Option<Result<(), TransportError>>,
-    /// When the component last took or settled a record, as far as the poll task knows.
+    /// When the component last took a record or finished a part of one, as far as the poll task knows.
     last_progress: Instant,
-    progressed: bool,
     /// Bytes of the records that are taken and not settled.
     bytes: usize,
     bytes_max: usize,
@@ -112,7 +117,7 @@ impl Cell {
         let mut state = self.lock();
         state.bytes = state.bytes.saturating_sub(bytes);
         let decide = state.custody.settled(position, begun, done);
-        state.progressed = true;
+        self.progressed.store(true, Ordering::Relaxed);
         let room = state.paused && state.has_room_again();
         drop(state);
         if decide {
@@ -130,7 +135,7 @@ impl Cell {
             return None;
         }
         let handed_out = state.custody.held() - state.queue.len().min(state.custody.held());
-        if std::mem::take(&mut state.progressed) || handed_out == 0 {
+        if self.progressed.swap(false, Ordering::Relaxed) || handed_out == 0 {
             state.last_progress = now;
         }
         if now.since(state.last_progress) > processing_limit {
@@ -161,6 +166,7 @@ impl Cell {
         self.arrived.notify_one();
         self.decide.notify_one();
         self.room.notify_one();
+        self.ended.request();
     }
 }
 
@@ -194,7 +200,6 @@ impl<E: Env> Intake<E> {
             queue: VecDeque::new(),
             end: None,
             last_progress: env.now(),
-            progressed: false,
             bytes: 0,
             bytes_max: config.bytes_max,
             paused: false,
@@ -204,6 +209,8 @@ impl<E: Env> Intake<E> {
             decide: Notify::new(),
             arrived: Notify::new(),
             room: Notify::new(),
+            progressed: AtomicBool::new(false),
+            ended: Stop::new(),
         });
         let close_limit = config.close_limit;
         let read_back = ReadBack {
@@ -225,7 +232,7 @@ impl<E: Env> Intake<E> {
                 if !state.queue.is_empty() {
                     let count = records_max.min(state.queue.len());
                     let records: Vec<_> = state.queue.drain(..count).collect();
-                    state.progressed = true;
+                    self.cell.progressed.store(true, Ordering::Relaxed);
                     return Ok(Some(records));
                 }
                 match &state.end {
@@ -241,6 +248,11 @@ impl<E: Env> Intake<E> {
     /// A handle to end it from where its records are sent on.
     pub fn failure_handle(&self) -> FailureHandle {
         FailureHandle { cell: Arc::downgrade(&self.cell) }
+    }
+
+    /// A handle to hear of its end where its records are waited for.
+    pub fn end(&self) -> IntakeEnd {
+        IntakeEnd { cell: self.cell.clone() }
     }
 
     /// Drains, commits and leaves the group; bounded by the close limit. What was not begun is abandoned.
@@ -280,6 +292,24 @@ impl FailureHandle {
         if let Some(cell) = self.cell.upgrade() {
             cell.finish(Err(error));
         }
+    }
+}
+
+/// Tells of the end of an intake.
+#[derive(Clone, Debug)]
+pub struct IntakeEnd {
+    cell: Arc<Cell>,
+}
+
+impl IntakeEnd {
+    /// Completes at the end.
+    pub async fn ended(&self) {
+        self.cell.ended.requested().await;
+    }
+
+    /// How it ended, if it has.
+    pub fn outcome(&self) -> Option<Result<(), TransportError>> {
+        self.cell.lock().end.clone()
     }
 }
 
@@ -343,7 +373,7 @@ fn take_in(cell: &Arc<Cell>, polled: Polled) {
     let mut abandoned = VecDeque::new();
     let mut cut = None;
     let mut state = cell.lock();
-    if state.end.is_some() {
+    if state.end.is_some() && matches!(polled, Polled::Records(_) | Polled::Assigned(_)) {
         return;
     }
     let State { custody, queue, bytes: held_bytes, .. } = &mut *state;

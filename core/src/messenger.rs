@@ -1,7 +1,7 @@
 //! The messenger ports: what a worker, an indexer and a publisher need of whatever carries their messages.
 //!
-//! A component never knows which messenger it has. [`local`] carries messages in memory, [`recording`] does and keeps
-//! what passed, [`kafka`] is written once over [`crate::transport::Transport`].
+//! A component never knows which messenger it has. [`local`] carries messages in memory, [`recording`] keeps what
+//! passes through any other, [`kafka`] and [`hybrid`] are written once over [`crate::transport::Transport`].
 //!
 //! Everything is batch-oriented. Handing over returns when there is room, not when it is acknowledged; a claim that
 //! was handed over becomes done when everything about it is acknowledged, and that is the messenger's business.
@@ -18,7 +18,9 @@ use crate::identity::{Envelope, RunId};
 use crate::intake::Claim;
 use crate::transport::TransportError;
 
+pub mod hybrid;
 pub mod kafka;
+mod lane_queue;
 pub mod local;
 pub mod recording;
 
@@ -169,6 +171,15 @@ pub trait EventSource: Send + 'static {
     fn poll(&mut self, wait: Duration) -> impl Future<Output = Result<Vec<Event>, MessengerError>> + Send;
 }
 
+/// How many workers and indexers a process has to run over its messengers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sides {
+    /// Workers.
+    pub workers: usize,
+    /// Indexers.
+    pub indexers: usize,
+}
+
 /// Makes messengers: a new one for each worker, indexer and run.
 pub trait MessengerFactory: Clone + Send + Sync + 'static {
     /// Of workers.
@@ -178,6 +189,10 @@ pub trait MessengerFactory: Clone + Send + Sync + 'static {
     /// Of publishers.
     type Publisher: PublisherMessenger;
 
+    /// How many workers and indexers there have to be in this process: a lane in memory without its consumer would
+    /// hold its documents for ever. One of each where any number will do.
+    fn sides(&self) -> Sides;
+
     /// A messenger for one more worker.
     fn worker(&self) -> impl Future<Output = Result<Self::Worker, MessengerError>> + Send;
 
@@ -186,4 +201,10 @@ pub trait MessengerFactory: Clone + Send + Sync + 'static {
 
     /// A messenger for the next run.
     fn publisher(&self) -> impl Future<Output = Result<Self::Publisher, MessengerError>> + Send;
+
+    /// Events that workers and indexers had for runs that were over: their event topics were gone. Over all messengers
+    /// of this factory and its clones. Wrappers pass it on.
+    fn late_events(&self) -> u64 {
+        0
+    }
 }

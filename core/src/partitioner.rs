@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn records_without_a_key_and_with_an_empty_one_go_where_the_table_says() {
         // murmur2 of nothing is 0x106e08d9, and its CRC-32 is 0.
-        let hashed = Choice::Partition((0x106e_08d9 % 6) as i32);
+        let hashed = Choice::Partition(0x106e_08d9 % 6);
         let table = [
             (Partitioner::ConsistentRandom, Choice::Sticky, Choice::Sticky),
             (Partitioner::Consistent, Choice::Partition(0), Choice::Partition(0)),

@@ -74,7 +74,7 @@ pub struct Pipeline {
     stages: Vec<Instance>,
     children_max: u32,
     /// Run of the document that it was started with: children that have none join it.
-    run_id: Option<CompactString>,
+    run_id: Option<Arc<str>>,
     /// Open cursors; their stages rise.
     open: Vec<Cursor>,
     /// The document to go on with, before any cursor.
@@ -147,14 +147,31 @@ impl Pipeline {
     }
 
     /// Starts the next stage that applies, or gives the document out behind the last.
-    fn enter_next_stage(&mut self, Moving { document, stage, is_parent }: Moving) -> Option<PipelineOutput> {
+    fn enter_next_stage(&mut self, Moving { mut document, stage, is_parent }: Moving) -> Option<PipelineOutput> {
         let passes = document.is_dropped() || document.is_skipped();
         let mut rest = (stage..self.stages.len()).filter(|_| !passes);
         let id = document.id().clone();
         let Some(stage) = rest.find(|&stage| self.stages[stage].spec.applies_to(&document)) else {
             return Some(PipelineOutput { id, is_parent, result: Ok(document) });
         };
+        let mapped = self.stages[stage].map(&mut document);
+        if let Some(Ok(())) = &mapped
+            && *document.id() == id
+        {
+            self.moving = Some(Moving { document, stage: stage + 1, is_parent });
+            return None;
+        }
         self.open.push(Cursor { stage, id, is_parent, children: 0, done: None, waiting: None });
+        if let Some(mapped) = mapped {
+            // It failed, or put another document in the place of this one.
+            return match mapped.and_then(|()| self.take(Given::Document(document))) {
+                Ok(moving) => {
+                    self.moving = moving;
+                    None
+                }
+                Err(failure) => Some(self.fail(failure)),
+            };
+        }
         match self.stages[stage].run(|stage| stage.start(document)) {
             Ok(()) => None,
             Err(failure) => Some(self.fail(failure)),
@@ -233,6 +250,13 @@ impl Instance {
         let (spec, stage) = (&self.spec, &mut self.stage);
         let outcome = panics::catch(|| call(&mut **stage.get_or_insert_with(|| (spec.factory)())));
         outcome.map_err(|message| self.after_panic(message))
+    }
+
+    /// Runs the stage as a map, if that is what it is.
+    fn map(&mut self, document: &mut Document) -> Option<Result<(), StageFailure>> {
+        let mapped = self.run(|stage| Some(stage.as_map()?.map(document)));
+        let mapped = mapped.transpose()?;
+        Some(mapped.and_then(|mapped| mapped.map_err(|error| self.failure(error.message))))
     }
 
     fn failure(&self, message: String) -> StageFailure {

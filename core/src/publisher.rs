@@ -65,7 +65,7 @@ pub struct Publisher {
 
 struct Shared {
     run: RunId,
-    run_text: String,
+    run_text: Arc<str>,
     opened: Opened,
     config: PublisherConfig,
     wall: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -121,7 +121,7 @@ impl Publisher {
         };
         let shared = Arc::new(Shared {
             run,
-            run_text: run.to_string(),
+            run_text: run.to_string().into(),
             opened,
             config,
             wall: Box::new(move || clock.wall_micros()),
@@ -143,32 +143,24 @@ impl Publisher {
     /// Publishes one document; returns its sequence number. Waits while paused or while too many are pending. Ok means
     /// that the document will come to an end that is counted, as long as this process lives.
     pub async fn publish(&self, mut document: Document) -> Result<u64, PublishError> {
-        let shared = &*self.shared;
-        document
-            .initialize_run_id(shared.run_text.as_str())
-            .map_err(|error| PublishError::Document { id: document.id().to_string(), error })?;
-        let mut document = Some(document);
-        loop {
-            let mut room = pin!(shared.room.notified());
-            room.as_mut().enable();
-            {
-                let mut state = shared.lock();
-                if let Some(failure) = &state.failure {
-                    return Err(PublishError::Ended(failure.to_string()));
-                }
-                if state.closed || state.complete {
-                    return Err(PublishError::Ended("no more documents are taken".into()));
-                }
-                let has_room = !state.paused && state.has_room(&shared.config);
-                if let (true, Some(document)) = (has_room, document.take_if(|_| has_room)) {
-                    let sequence = state.publish(shared, document);
-                    drop(state);
-                    shared.gathered.notify_one();
-                    return Ok(sequence);
-                }
-            }
-            room.await;
-        }
+        self.shared.stamp(&mut document, &self.shared.run_text)?;
+        let mut last = 0;
+        self.shared.enter(&mut std::iter::once(document), &mut last).await?;
+        Ok(last)
+    }
+
+    /// [`Publisher::publish`] for each of `documents`, in order; at the first that is refused it ends, and those before
+    /// it are published.
+    pub async fn publish_all(&self, mut documents: Vec<Document>) -> Result<(), PublishError> {
+        // A count of references of their own: batches pass through several threads at once.
+        let run_text: Arc<str> = Arc::from(&*self.shared.run_text);
+        let refused = documents.iter_mut().enumerate().find_map(|(at, document)| {
+            let refused = self.shared.stamp(document, &run_text).err()?;
+            Some((at, refused))
+        });
+        documents.truncate(refused.as_ref().map_or(documents.len(), |(at, _)| *at));
+        self.shared.enter(&mut documents.into_iter(), &mut 0).await?;
+        refused.map_or(Ok(()), |(_, refused)| Err(refused))
     }
 
     /// Makes `publish` wait until [`Publisher::resume`].
@@ -229,6 +221,56 @@ impl Publisher {
 }
 
 impl Shared {
+    fn stamp(&self, document: &mut Document, run_text: &Arc<str>) -> Result<(), PublishError> {
+        let stamped = document.initialize_run_id(run_text.clone());
+        stamped.map_err(|error| PublishError::Document { id: document.id().to_string(), error })
+    }
+
+    /// Publishes stamped documents, waiting for room. `last` becomes the sequence number of the last.
+    async fn enter(
+        &self,
+        documents: &mut (impl ExactSizeIterator<Item = Document> + Send),
+        last: &mut u64,
+    ) -> Result<(), PublishError> {
+        if self.enter_now(documents, last)? {
+            return Ok(());
+        }
+        loop {
+            let mut room = pin!(self.room.notified());
+            room.as_mut().enable();
+            if self.enter_now(documents, last)? {
+                return Ok(());
+            }
+            room.await;
+        }
+    }
+
+    /// Publishes what there is room for; true when that is everything.
+    fn enter_now(
+        &self,
+        documents: &mut impl ExactSizeIterator<Item = Document>,
+        last: &mut u64,
+    ) -> Result<bool, PublishError> {
+        let mut state = self.lock();
+        if let Some(failure) = &state.failure {
+            return Err(PublishError::Ended(failure.to_string()));
+        }
+        if state.closed || state.complete {
+            return Err(PublishError::Ended("no more documents are taken".into()));
+        }
+        let before = documents.len();
+        let wall = (self.wall)();
+        while !state.paused && state.has_room(&self.config) {
+            let Some(document) = documents.next() else { break };
+            *last = state.publish(self, document, wall);
+        }
+        drop(state);
+        if documents.len() < before {
+            self.gathered.notify_one();
+        }
+        Ok(documents.len() == 0)
+    }
+
     /// `task`'s output, or `None` when the run is over first.
     async fn unless_over<F: Future>(&self, task: F) -> Option<F::Output> {
         let over = async {
@@ -271,10 +313,10 @@ impl Shared {
 
 impl State {
     /// Stamps a document and queues it: sequence, version and queue in one order.
-    fn publish(&mut self, shared: &Shared, document: Document) -> u64 {
+    fn publish(&mut self, shared: &Shared, document: Document, wall_micros: u64) -> u64 {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
-        let version = Version::from_hlc(self.clock.next((shared.wall)()));
+        let version = Version::from_hlc(self.clock.next(wall_micros));
         self.ledger.published(sequence, document.id());
         let envelope = Envelope {
             ticket: Ticket { run: shared.run, sequence, attempt: 0, ordinal: 0 },
@@ -313,10 +355,10 @@ async fn send<S: PublicationSender>(shared: Arc<Shared>, mut sender: S) {
             shared.room.notify_waiters();
         }
         let empty = batch.is_empty();
-        let mut rest = batch;
-        while !rest.is_empty() {
-            let tail = rest.split_off(rest.len().min(shared.config.batch_records_max));
-            match shared.unless_over(sender.send(std::mem::replace(&mut rest, tail))).await {
+        let mut rest = batch.into_iter();
+        while rest.len() > 0 {
+            let part = rest.by_ref().take(shared.config.batch_records_max.max(1)).collect();
+            match shared.unless_over(sender.send(part)).await {
                 Some(Ok(())) => {}
                 Some(Err(error)) => return shared.fail(error),
                 None => return,

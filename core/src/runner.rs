@@ -15,7 +15,7 @@ use crate::identity::RunId;
 use crate::index::Backend;
 use crate::indexer::{Indexer, IndexerConfig};
 use crate::machines::ledger::{Ledger, LedgerSummary, TicketLedger};
-use crate::messenger::{MessengerError, MessengerFactory};
+use crate::messenger::{MessengerError, MessengerFactory, Sides};
 use crate::pipeline::PipelineSpec;
 use crate::publisher::{Publisher, PublisherConfig};
 use crate::stop::Stop;
@@ -233,6 +233,125 @@ pub async fn run_indexer<E: Env, F: MessengerFactory>(
     .await
 }
 
+/// Runs the workers and indexers of one pair ([`crate::messenger::hybrid`]) until asked to stop, as many as `messengers`
+/// has lanes for. When one of them fails they all end, and come back together.
+pub async fn run_worker_indexer<E: Env, F: MessengerFactory>(
+    env: E,
+    messengers: F,
+    pipeline: Arc<PipelineSpec>,
+    backend: Arc<dyn Backend>,
+    worker: WorkerConfig,
+    indexer: IndexerConfig,
+    stop: Stop,
+) -> Result<(), MessengerError> {
+    let pair = Halves { env: env.clone(), messengers, pipeline, backend, worker, indexer };
+    restarting(&env, &stop, || pair.run_once(&stop)).await
+}
+
+/// What the components of a pair are made from.
+struct Halves<E, F> {
+    env: E,
+    messengers: F,
+    pipeline: Arc<PipelineSpec>,
+    backend: Arc<dyn Backend>,
+    worker: WorkerConfig,
+    indexer: IndexerConfig,
+}
+
+/// Asks components to stop that nobody waits for any more.
+struct StopOnDrop(Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.request();
+    }
+}
+
+impl<E: Env, F: MessengerFactory> Halves<E, F> {
+    /// Runs the pair until `stop` or until one of its components ends. Workers are stopped first: what they have handed
+    /// over is then indexed, within the close limit.
+    async fn run_once(&self, stop: &Stop) -> Result<(), MessengerError> {
+        let (of_workers, of_indexers) = (StopOnDrop(Stop::new()), StopOnDrop(Stop::new()));
+        let Sides { workers, indexers } = self.messengers.sides();
+        let (ended, mut endings) = mpsc::unbounded_channel();
+        let note = |component: BoxFuture<'static, Result<(), MessengerError>>| {
+            let ended = ended.clone();
+            spawn(&self.env, async move {
+                let outcome = component.await;
+                // Nobody may be waiting.
+                let _ = ended.send(());
+                outcome
+            })
+        };
+        let workers: Vec<_> = (0..workers).map(|_| note(self.run_worker(of_workers.0.clone()))).collect();
+        let indexers: Vec<_> = (0..indexers).map(|_| note(self.run_indexer(of_indexers.0.clone()))).collect();
+        drop(ended);
+        select(pin!(stop.requested()), pin!(endings.recv())).await;
+        let mut outcome = Ok(());
+        for (side, stop) in [(workers, of_workers), (indexers, of_indexers)] {
+            stop.0.request();
+            for component in side {
+                // Without an answer its task was dropped, and its messenger with it.
+                let ended = component.await.unwrap_or(Err(MessengerError::Closed("task of a worker or an indexer")));
+                outcome = outcome.and(ended);
+            }
+        }
+        outcome
+    }
+
+    fn run_worker(&self, stop: Stop) -> BoxFuture<'static, Result<(), MessengerError>> {
+        let (env, messengers, pipeline) = (self.env.clone(), self.messengers.clone(), self.pipeline.clone());
+        let config = self.worker.clone();
+        async move { Worker::new(env, messengers.worker().await?, &pipeline, config, stop).run().await }.boxed()
+    }
+
+    fn run_indexer(&self, stop: Stop) -> BoxFuture<'static, Result<(), MessengerError>> {
+        let (env, messengers, backend) = (self.env.clone(), self.messengers.clone(), self.backend.clone());
+        let config = self.indexer.clone();
+        async move { Indexer::new(env, messengers.indexer().await?, backend, config, stop).run().await }.boxed()
+    }
+}
+
+/// Runs several pairs in one process until asked to stop; each of `pairs` is a group member of its own. A pair that gives
+/// up ends the pool: the others stop, and the error names it.
+pub async fn run_pool<E: Env, F: MessengerFactory>(
+    env: E,
+    pairs: Vec<F>,
+    pipeline: Arc<PipelineSpec>,
+    backend: Arc<dyn Backend>,
+    worker: WorkerConfig,
+    indexer: IndexerConfig,
+    stop: Stop,
+) -> Result<(), RunError> {
+    let pool = StopOnDrop(Stop::new());
+    let (ended, mut endings) = mpsc::unbounded_channel();
+    let mut running = Vec::new();
+    for (number, messengers) in pairs.into_iter().enumerate() {
+        let ended = ended.clone();
+        let (pipeline, backend, stop) = (pipeline.clone(), backend.clone(), pool.0.clone());
+        let pair =
+            run_worker_indexer(env.clone(), messengers, pipeline, backend, worker.clone(), indexer.clone(), stop);
+        running.push(spawn(&env, async move {
+            let outcome = pair.await;
+            // Nobody may be waiting.
+            let _ = ended.send(());
+            outcome.map_err(|error| RunError::Component { component: format!("pair {number}"), error })
+        }));
+    }
+    drop(ended);
+    select(pin!(stop.requested()), pin!(endings.recv())).await;
+    pool.0.request();
+    let mut outcome = Ok(());
+    for (number, pair) in running.into_iter().enumerate() {
+        let dropped = || RunError::Component {
+            component: format!("pair {number}"),
+            error: MessengerError::Closed("task of the pair"),
+        };
+        outcome = outcome.and(pair.await.unwrap_or_else(|_| Err(dropped())));
+    }
+    outcome
+}
+
 async fn restarting<E: Env, R: Future<Output = Result<(), MessengerError>>>(
     env: &E,
     stop: &Stop,
@@ -270,12 +389,14 @@ pub struct LocalOptions {
 
 impl Default for LocalOptions {
     fn default() -> Self {
+        // In one process more in flight takes memory and gives nothing: the queues hold less.
+        let publisher = PublisherConfig { pending_records_max: 16_384, ..PublisherConfig::default() };
         LocalOptions {
             workers: 1,
             indexers: 1,
             worker: WorkerConfig::default(),
             indexer: IndexerConfig::default(),
-            run: RunOptions::default(),
+            run: RunOptions { publisher, ..RunOptions::default() },
         }
     }
 }

@@ -75,6 +75,11 @@ pub trait Stage: Send {
 
     /// The next output. After an error or [`Step::End`] it is not called again before [`Stage::start`].
     fn next(&mut self) -> Result<Step, StageError>;
+
+    /// It as a map, when that is all it is: the pipeline then spares the cursor.
+    fn as_map(&mut self) -> Option<&mut dyn Map> {
+        None
+    }
 }
 
 /// A stage that makes one document of one document.
@@ -112,6 +117,11 @@ impl<M: Map> Stage for OneToOne<M> {
         let Some(mut document) = self.document.take() else { return Ok(Step::End) };
         self.map.map(&mut document)?;
         Ok(Step::Next(document))
+    }
+
+    fn as_map(&mut self) -> Option<&mut dyn Map> {
+        self.document = None;
+        Some(&mut self.map)
     }
 }
 

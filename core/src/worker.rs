@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use compact_str::CompactString;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, FutureExt, select};
 
-use crate::document::Document;
+use crate::document::{Document, Original};
 use crate::env::{Env, Instant};
 use crate::event::{Event, EventKind, FamilyDigest};
 use crate::identity::{Envelope, Ticket};
@@ -117,8 +117,9 @@ impl<E: Env, M: WorkerMessenger> Worker<E, M> {
         claim: crate::intake::Claim,
     ) -> Result<(), MessengerError> {
         let mut family = Family::new(&source, claim.position(), self.env.random());
-        let original = document.clone();
-        let mut emission = Emission { claim, outputs: Vec::new(), events: Vec::new(), dead_letters: Vec::new() };
+        let original = document.original();
+        let mut emission =
+            Emission { claim, outputs: Vec::with_capacity(1), events: Vec::new(), dead_letters: Vec::new() };
         self.pipeline.start(document);
         loop {
             let output = match self.next_output().await? {
@@ -127,8 +128,8 @@ impl<E: Env, M: WorkerMessenger> Worker<E, M> {
                 // The claim goes undone: whoever comes next does it again.
                 Next::Abandoned => return Ok(()),
             };
-            let now = self.env.wall_micros();
-            family.add(output, &original, &mut emission, self.config.create_events, now);
+            let wall = || self.env.wall_micros();
+            family.add(output, &original, &mut emission, self.config.create_events, wall);
             if emission.outputs.len() + emission.events.len() >= 2 * self.config.hand_over_outputs_max {
                 let rest = Emission {
                     claim: emission.claim.clone(),
@@ -145,6 +146,10 @@ impl<E: Env, M: WorkerMessenger> Worker<E, M> {
     /// The pipeline's next output. What is finished leaves when it has waited long enough, however long this one takes;
     /// a stage that goes on waiting after a request to stop is given up after a bound.
     async fn next_output(&mut self) -> Result<Next, MessengerError> {
+        // Nearly always it is there at once.
+        if let Some(output) = self.pipeline.next().now_or_never() {
+            return Ok(output.map_or(Next::End, Next::Output));
+        }
         loop {
             let held = (!self.finished.is_empty()).then(|| self.oldest_finished + self.config.hand_over_wait);
             let patience = async {
@@ -209,7 +214,16 @@ pub(crate) fn undecodable(
         Event::failed(&parent, &key, reason, wall_micros)
     });
     let events = events.collect();
-    let dead = DeadLetter { id: key, envelope: envelope.unwrap_or_default(), body, cause: reason.to_owned() };
+    // Nobody of this system wrote it: that it lay where the letter's writer reads is all that is known.
+    let foreign = || match claim.position() {
+        Some(position) => Envelope {
+            origin_partition: position.partition.partition,
+            origin_offset: position.offset,
+            ..Envelope::default()
+        },
+        None => Envelope { origin_partition: -1, origin_offset: -1, ..Envelope::default() },
+    };
+    let dead = DeadLetter { id: key, envelope: envelope.unwrap_or_else(foreign), body, cause: reason.to_owned() };
     Emission { claim, outputs: Vec::new(), events, dead_letters: vec![dead] }
 }
 
@@ -240,10 +254,10 @@ impl Family {
     fn add(
         &mut self,
         output: PipelineOutput,
-        original: &Document,
+        original: &Original,
         emission: &mut Emission,
         create_events: bool,
-        wall_micros: u64,
+        wall_micros: impl Fn() -> u64,
     ) {
         let mut envelope = self.base;
         envelope.ticket.ordinal = self.next_ordinal;
@@ -274,15 +288,15 @@ impl Family {
         if output.is_parent {
             envelope.digest = self.digest.finish();
         } else if create_events {
-            emission.events.push(Event::created(&envelope, &id, wall_micros));
+            emission.events.push(Event::created(&envelope, &id, wall_micros()));
         }
         match result {
             Ok(document) if document.is_dropped() => {
-                emission.events.push(Event::dropped(&envelope, &id, wall_micros));
+                emission.events.push(Event::dropped(&envelope, &id, wall_micros()));
             }
             Ok(document) => emission.outputs.push(Outbound { document, envelope }),
             Err(cause) => {
-                emission.events.push(Event::failed(&envelope, &id, &cause, wall_micros));
+                emission.events.push(Event::failed(&envelope, &id, &cause, wall_micros()));
                 let body = Some(original.to_json());
                 emission.dead_letters.push(DeadLetter { id, envelope, body, cause });
             }

@@ -17,6 +17,10 @@ use seriatim_ingest::csv_sink::CsvSink;
 use seriatim_ingest::env::TokioEnv;
 use seriatim_ingest::jsonl::{JsonlConnector, OnBadLine};
 
+/// Documents are made by one thread and freed by another, which this allocator is good at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const COLUMNS: [&str; 9] = ["id", "title_t", "full_name", "category_s", "sku", "price", "text", "source", "version"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -13,7 +13,7 @@ use seriatim_core::env::Env;
 use seriatim_core::publisher::Publisher;
 
 /// Bytes read at once: whole lines, at least this many.
-const CHUNK_BYTES: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 /// A longer line is refused: it would be held in memory whole.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
@@ -65,14 +65,19 @@ impl<E: Env> JsonlConnector<E> {
             let (back, chunk) = self.env.run_blocking(Duration::from_millis(1), move || lines.chunk()).await;
             lines = back;
             let Some(chunk) = chunk? else { return Ok(()) };
+            let mut documents = Vec::with_capacity(chunk.len());
+            let mut stopped = Ok(());
             for (number, line) in chunk {
                 match Document::parse(line) {
-                    Ok(document) => {
-                        publisher.publish(document).await.map_err(|error| ConnectorError(error.to_string()))?;
-                    }
-                    Err(error) => self.bad(format!("{}:{number}: {error}", self.path.display()))?,
+                    Ok(document) => documents.push(document),
+                    Err(error) => stopped = self.bad(format!("{}:{number}: {error}", self.path.display())),
+                }
+                if stopped.is_err() {
+                    break;
                 }
             }
+            publisher.publish_all(documents).await.map_err(|error| ConnectorError(error.to_string()))?;
+            stopped?;
         }
     }
 

@@ -22,6 +22,7 @@ mod facts;
 mod index;
 mod offsets;
 mod order;
+mod placement;
 mod polls;
 mod sink;
 
@@ -81,9 +82,12 @@ pub struct CheckOptions {
     pub judge_events: bool,
     /// The publishers live to the end, so every run that published must be declared complete.
     pub expect_completion: bool,
+    /// The history ends when nothing moves any more, or when everything had the time to: nothing may lag then.
+    pub settled: bool,
     /// How long after a loss was delivered effects may still start: the time in which tasks of one process hear of it.
     pub lost_grace: Duration,
-    /// The right index: hash of each document's body. `None` leaves that to the history's own versions.
+    /// The right index: hash of each document's body, by its [key](crate::history::document_key). `None` leaves that to
+    /// the history's own versions.
     pub expected: Option<BTreeMap<CompactString, u64>>,
     /// The index as a reader saw it at the end. `None` takes what the index said that it applied.
     pub actual: Option<BTreeMap<CompactString, u64>>,
@@ -97,6 +101,7 @@ impl Default for CheckOptions {
             local_mode: false,
             judge_events: true,
             expect_completion: true,
+            settled: false,
             lost_grace: Duration::from_millis(1),
             expected: None,
             actual: None,
@@ -105,7 +110,7 @@ impl Default for CheckOptions {
 }
 
 /// Every property that [`check`] can report.
-pub const PROPERTIES: [&str; 18] = [
+pub const PROPERTIES: [&str; 21] = [
     "commit-ahead",
     "commit-regression",
     "commit-unowned",
@@ -114,9 +119,12 @@ pub const PROPERTIES: [&str; 18] = [
     "effect-after-release",
     "epoch-start",
     "final-index",
+    "key-moved",
+    "lag-left",
     "nonmonotonic-poll",
     "poll-skip",
     "poll-unowned",
+    "record-vanished",
     "sink-lost-write",
     "sink-nonmonotonic",
     "sink-unseen",
@@ -140,6 +148,7 @@ pub fn check_indexed(events: &[Event], index: &HistoryIndex, options: &CheckOpti
     let history = History { events, index, options };
     let mut found = Vec::new();
     polls::check(&history, &mut found);
+    placement::check(&history, &mut found);
     order::check(&history, &mut found);
     offsets::check(&history, &mut found);
     completion::check(&history, &mut found);

@@ -199,13 +199,16 @@ impl Client {
 fn error_kind(code: ErrorCode) -> ErrorKind {
     match code {
         ErrorCode::NotLeaderOrFollower
+        | ErrorCode::RequestTimedOut
+        | ErrorCode::NotEnoughReplicas
         | ErrorCode::NotCoordinator
         | ErrorCode::CoordinatorNotAvailable
         | ErrorCode::RebalanceInProgress => ErrorKind::Retriable,
         ErrorCode::IllegalGeneration | ErrorCode::UnknownMemberId => ErrorKind::Fenced,
-        ErrorCode::FencedInstanceId | ErrorCode::OutOfOrderSequenceNumber | ErrorCode::InvalidProducerEpoch => {
-            ErrorKind::Fatal
-        }
+        ErrorCode::FencedInstanceId
+        | ErrorCode::OutOfOrderSequenceNumber
+        | ErrorCode::UnknownProducerId
+        | ErrorCode::InvalidProducerEpoch => ErrorKind::Fatal,
         _ => ErrorKind::Refused,
     }
 }

@@ -39,6 +39,7 @@ use self::protocol::{BrokerId, ConnectionId, ErrorCode, JoinGroup, OffsetCommit,
 use self::topics::{Topics, java_hash};
 
 pub use self::config::ClusterConfig;
+pub use self::context::ProduceHook;
 pub use self::inbox::RequestId;
 
 /// Partitions of `__consumer_offsets`: a group's coordinator leads the one that its name hashes to.
@@ -145,6 +146,18 @@ impl Cluster {
     /// What was applied since the last call, each with its time. Drain it regularly, it only grows.
     pub fn drain_audit(&mut self) -> std::vec::Drain<'_, (Instant, Audit)> {
         self.cx.audit.drain(..)
+    }
+
+    /// Decides what is refused instead of appended from now on; `None` lets all pass.
+    pub fn on_produce(&mut self, hook: Option<ProduceHook>) {
+        self.cx.on_produce.0 = hook;
+    }
+
+    /// Makes `to` the leader of a partition, at once; its log goes along. Fetches that are parked on it are answered.
+    /// False when there is no such partition or broker.
+    pub fn move_leader(&mut self, partition: &TopicPartition, to: BrokerId) -> bool {
+        let is_broker = u32::try_from(to.0).is_ok_and(|to| to < self.cx.config.brokers);
+        is_broker && self.topics.move_leader(&mut self.cx, partition, to)
     }
 
     /// Requests that are queued, parked, or answered and not taken.

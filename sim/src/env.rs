@@ -10,7 +10,7 @@ use crate::executor::lock;
 use crate::network::Host;
 
 /// Where every wall clock starts: 2025-11-30T21:00:00Z, microseconds since the Unix epoch.
-const WALL_START_MICROS: i64 = 1_764_536_400_000_000;
+pub(crate) const WALL_START_MICROS: i64 = 1_764_536_400_000_000;
 
 /// The environment of a simulated process. Inert once the process is dead.
 #[derive(Clone, Debug)]

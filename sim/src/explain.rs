@@ -37,6 +37,34 @@ pub fn block(events: &[Event], violation: &Violation) -> String {
     out
 }
 
+/// What a property of [`PROPERTIES`](crate::checkers::PROPERTIES) forbids, in one line.
+pub fn meaning(property: &str) -> Option<&'static str> {
+    Some(match property {
+        "commit-ahead" => "an offset was committed past a record that was not finished then",
+        "commit-regression" => "a group's committed offset went back",
+        "commit-unowned" => "a member committed a partition that another had been given since",
+        "completed-early" => "a run was declared complete with something pending",
+        "completed-never" => "a run was not declared complete",
+        "effect-after-release" => "an effect of an ownership began after it was given back, or lost",
+        "epoch-start" => "an ownership began beside the committed offset or the reset point, or while it was held",
+        "final-index" => "at the end the index is not what the operations leave",
+        "key-moved" => "at one hop, equal keys of one run lie in two partitions",
+        "lag-left" => "a complete run that had the time left records that its group has not committed",
+        "nonmonotonic-poll" => "a record came again within one ownership",
+        "poll-skip" => "an ownership went past a record that exists without being given it",
+        "poll-unowned" => "a record was given under an ownership that had ended, or never was",
+        "record-vanished" => "a record was committed past without output, event or dead letter",
+        "sink-lost-write" => "what was acknowledged or committed past is not in the index",
+        "sink-nonmonotonic" => "a document in the index went back to an older version",
+        "sink-unseen" => "a publish was acknowledged, and never ended although its run is complete",
+        "summary-mismatch" => "the summary at the end does not add up",
+        "write-after-completion" => "a reader saw a change after its run was complete",
+        "write-order" => "within one ownership a key's earlier record took effect after a later one",
+        "write-overlap" => "a key's later record was written while the request of an earlier one was out",
+        _ => return None,
+    })
+}
+
 /// Events one aligned line each: number in the history, time, node, what.
 pub fn trace(events: &[(usize, &Event)]) -> String {
     lines(events, &Focus { partition: None, ids: &[] })

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -11,6 +12,7 @@ use seriatim_core::env::Instant;
 use seriatim_core::index::memory::MemoryIndex;
 use seriatim_core::index::{Action, Backend, BackendError, IndexOp, ItemOutcome};
 
+use crate::executor::lock;
 use crate::history::{self, Recorder, What};
 use crate::network::Host;
 use crate::recorded::index_write;
@@ -167,51 +169,90 @@ impl IndexServer {
     }
 }
 
-/// The search backend as one process reaches it. Inert once the process is dead.
+/// The search backend as one process reaches it, over a connection of its own. Inert once the process is dead.
+///
+/// A request on a connection that stands is sent, and when no answer comes its outcome is unknown: at the time-out, or at
+/// once when the connection is reset. Without a connection one is made first, which takes both directions of the link;
+/// where one is cut the request was certainly not sent, and the index is unavailable.
 #[derive(Clone, Debug)]
 pub struct SimIndex {
-    pub(crate) host: Host,
+    host: Host,
+    /// Resets of the node's connections when this one was made; `None` without one. Clones share it.
+    connected: Arc<Mutex<Option<u64>>>,
 }
 
 impl SimIndex {
+    pub(crate) fn new(host: Host) -> Self {
+        SimIndex { host, connected: Arc::default() }
+    }
+
     async fn request(&self, ops: Vec<IndexOp>) -> Result<Vec<ItemOutcome>, BackendError> {
-        use std::sync::atomic::Ordering::Relaxed;
         let host = &self.host;
         if !host.enter() {
             std::future::pending::<()>().await;
         }
-        let (link, now) = (&host.life.link, host.now());
-        let give_up_at = now + host.shared.config.request_timeout;
+        let give_up_at = host.now() + host.shared.config.request_timeout;
+        let age = host.resets();
+        if *lock(&self.connected) != Some(age) {
+            self.connect(age, give_up_at).await?;
+        }
+        let answer = self.exchange(ops, age, give_up_at).await;
+        if matches!(answer, Err(BackendError::UnknownOutcome(_))) {
+            *lock(&self.connected) = None;
+        }
+        answer
+    }
+
+    async fn connect(&self, age: u64, give_up_at: Instant) -> Result<(), BackendError> {
+        let link = &self.host.life.link;
+        if link.cut_out.load(Relaxed) || link.cut_in.load(Relaxed) {
+            self.host.sleep_unless_reset(age, give_up_at).await;
+            return Err(BackendError::Unavailable("no connection could be made".into()));
+        }
+        *lock(&self.connected) = Some(age);
+        Ok(())
+    }
+
+    /// Sends a request and waits for its answer.
+    async fn exchange(
+        &self,
+        ops: Vec<IndexOp>,
+        age: u64,
+        give_up_at: Instant,
+    ) -> Result<Vec<ItemOutcome>, BackendError> {
+        let (host, link) = (&self.host, &self.host.life.link);
         let (id, answer_at) = {
             let inner = &mut *host.shared.lock();
             let (there, back) = (host.latency(inner), host.latency(inner));
             if link.cut_out.load(Relaxed) {
                 (None, give_up_at)
             } else {
-                let (id, at) = inner.index.submit(now + there, host.life.node.clone(), ops);
+                let (id, at) = inner.index.submit(host.now() + there, host.life.node.clone(), ops);
                 inner.nudge(at + host.shared.grace());
                 (Some(id), at + back)
             }
         };
         let ticket = Awaited { host: host.clone(), id };
-        host.shared.executor.sleep_until(answer_at.min(give_up_at)).await;
-        host.halt_if_dead().await;
+        let reset = || Err(BackendError::UnknownOutcome("the connection was reset".into()));
+        if !host.sleep_unless_reset(age, answer_at.min(give_up_at)).await {
+            return reset();
+        }
         if answer_at <= give_up_at && !link.cut_in.load(Relaxed) {
             if take_lost_answer(host) {
-                return Err(BackendError::UnknownOutcome("the connection was reset".into()));
+                return reset();
             }
             if let Some(answer) = ticket.take() {
                 return answer;
             }
         }
-        host.shared.executor.sleep_until(give_up_at).await;
-        host.halt_if_dead().await;
+        if !host.sleep_unless_reset(age, give_up_at).await {
+            return reset();
+        }
         Err(BackendError::UnknownOutcome(format!("no answer within {:?}", host.shared.config.request_timeout)))
     }
 }
 
 fn take_lost_answer(host: &Host) -> bool {
-    use std::sync::atomic::Ordering::Relaxed;
     let lose = host.life.link.lose_answers.load(Relaxed);
     host.life.link.lose_answers.store(lose.saturating_sub(1), Relaxed);
     lose > 0

@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     connections: u64,
     window: Instant,
     calls: u64,
+    /// Topics whose requests arrive late: how their names begin, and by how much.
+    slow_topics: Option<(Arc<str>, Duration)>,
 }
 
 /// How far a life has polled a partition.
@@ -103,6 +105,7 @@ impl Shared {
             connections: 0,
             window: Instant::default(),
             calls: 0,
+            slow_topics: None,
         };
         Shared { executor, seed, config, inner: Mutex::new(inner) }
     }
@@ -197,6 +200,22 @@ impl Inner {
         }
     }
 
+    pub(crate) fn set_slow_topics(&mut self, slow: Option<(Arc<str>, Duration)>) {
+        self.slow_topics = slow;
+    }
+
+    /// How much later than others a request arrives because of the topics that it appends to or reads.
+    fn lateness(&self, request: &Request) -> Duration {
+        let Some((prefix, extra)) = &self.slow_topics else { return Duration::ZERO };
+        let is_slow = |partition: &TopicPartition| partition.topic.starts_with(&**prefix);
+        let touches = match request {
+            Request::Produce { partitions } => partitions.iter().any(|one| is_slow(&one.partition)),
+            Request::Fetch { partitions, .. } => partitions.iter().any(|one| is_slow(&one.partition)),
+            _ => false,
+        };
+        if touches { *extra } else { Duration::ZERO }
+    }
+
     fn number_stuck(&mut self) -> u64 {
         self.next_stuck += 1;
         self.next_stuck
@@ -236,6 +255,19 @@ impl Inner {
     }
 }
 
+/// A place among those who wait for a reset.
+struct Stuck<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl Drop for Stuck<'_> {
+    fn drop(&mut self) {
+        let waker = self.shared.lock().stuck.remove(&self.number);
+        drop(waker);
+    }
+}
+
 /// One process's way to the servers: its network and its identity. Inert once the process is dead.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
@@ -262,6 +294,28 @@ impl Host {
     pub(crate) async fn sleep(&self, duration: Duration) {
         self.shared.executor.sleep(duration).await;
         self.halt_if_dead().await;
+    }
+
+    /// How often the connections of the node were reset.
+    pub(crate) fn resets(&self) -> u64 {
+        self.life.link.resets.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `until`. False when the connections, as old as `age`, are reset first.
+    pub(crate) async fn sleep_unless_reset(&self, age: u64, until: Instant) -> bool {
+        let mut sleep = self.shared.executor.sleep_until(until);
+        let stuck = Stuck { shared: &self.shared, number: self.shared.lock().number_stuck() };
+        std::future::poll_fn(|cx| {
+            if self.is_dead() {
+                return Poll::Pending;
+            }
+            if self.resets() != age {
+                return Poll::Ready(false);
+            }
+            stuck.shared.lock().stuck.insert(stuck.number, cx.waker().clone());
+            Pin::new(&mut sleep).poll(cx).map(|()| true)
+        })
+        .await
     }
 
     /// Never completes in a dead process.

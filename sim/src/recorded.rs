@@ -147,6 +147,26 @@ impl<T: Transport> Transport for RecordedTransport<T> {
     }
 }
 
+/// Writes that `records` are sent; the number of that call.
+pub(crate) fn produce_invoked(
+    node: &NodeRecorder,
+    producer: Call,
+    records: &[Outgoing],
+    decode: DecodeLifecycle,
+) -> Call {
+    let call = node.call();
+    let produced = records.iter().map(|record| Produced {
+        topic: record.topic.clone(),
+        partition: record.partition,
+        key: record.key.clone(),
+        stamp: stamp(&record.headers),
+        size: record.value.as_ref().map_or(0, |value| u32::try_from(value.len()).unwrap_or(u32::MAX)),
+        lifecycle: decode(record),
+    });
+    node.record(What::ProduceInvoked { call, producer, records: produced.collect() });
+    call
+}
+
 /// A producer that writes the history. The end of a call is written when its [`Delivery`] gives it to the caller: what
 /// the caller does not await, it does not know.
 #[derive(Clone, Debug)]
@@ -159,16 +179,7 @@ pub struct RecordedProducer<P> {
 
 impl<P: Producer> Producer for RecordedProducer<P> {
     async fn send_all(&self, records: Vec<Outgoing>) -> Delivery {
-        let call = self.node.call();
-        let produced = records.iter().map(|record| Produced {
-            topic: record.topic.clone(),
-            partition: record.partition,
-            key: record.key.clone(),
-            stamp: stamp(&record.headers),
-            size: record.value.as_ref().map_or(0, |value| u32::try_from(value.len()).unwrap_or(u32::MAX)),
-            lifecycle: (self.decode)(record),
-        });
-        self.node.record(What::ProduceInvoked { call, producer: self.number, records: produced.collect() });
+        let call = produce_invoked(&self.node, self.number, &records, self.decode);
         let node = self.node.clone();
         self.inner.send_all(records).await.observed(move |outcomes| {
             let outcomes = outcomes.iter().map(|one| ack(one, |appended| (appended.partition, appended.offset)));
@@ -324,6 +335,7 @@ pub fn index_write(op: &IndexOp) -> IndexWrite {
         Action::Delete => (WriteKind::Delete, 0),
     };
     IndexWrite {
+        index: op.index.clone(),
         id: op.id.clone(),
         version: op.version,
         kind,

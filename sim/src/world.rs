@@ -19,6 +19,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, Either, select};
 use seriatim_core::env::Instant;
 
+use crate::cluster::ProduceHook;
 use crate::executor::{self, Executor, lock};
 use crate::history::{Recorder, What};
 use crate::index_server::IndexHook;
@@ -202,7 +203,8 @@ impl World {
         }
     }
 
-    /// Cuts the link of `name` to every server, out of it, into it, or both; `cut_link(name, false, false)` mends it.
+    /// Cuts the link of `name` to every server, out of it, into it, or both; `cut_link(name, false, false)` mends it. Out
+    /// of it, what is sent never arrives; into it, what is sent is applied and its answer never arrives.
     /// Mending a direction resets the connections: no connection goes on behind what a cut swallowed.
     pub fn cut_link(&self, name: &str, out: bool, into: bool) {
         self.note(name, if out || into { "link cut" } else { "link mended" });
@@ -221,16 +223,25 @@ impl World {
         self.link(name).extra_micros.store(micros, Ordering::Relaxed);
     }
 
-    /// Loses the next `count` answers on their way to `name`, each with its connection: the requests were applied.
+    /// Loses the next `count` answers on their way to `name`, of brokers and of the index alike, each with its
+    /// connection: the requests were applied.
     pub fn lose_answers(&self, name: &str, count: u64) {
         self.link(name).lose_answers.store(count, Ordering::Relaxed);
     }
 
-    /// Resets every connection of `name`: whatever waits for an answer learns that it will not come.
+    /// Resets every connection of `name`, to brokers and to the index: whatever waits for an answer learns that it will
+    /// not come.
     pub fn reset_connections(&self, name: &str) {
         self.note(name, "connections reset");
         self.link(name).resets.fetch_add(1, Ordering::Relaxed);
         self.shared.lock().wake_waiters();
+    }
+
+    /// Makes every append to and every read of the topics whose names begin with `prefix` arrive `extra` later, and
+    /// whatever is behind it on its connection; zero mends it. One such fault at a time.
+    pub fn slow_topics(&self, prefix: &str, extra: Duration) {
+        self.note("kafka", if extra.is_zero() { "topics mended" } else { "topics slow" });
+        self.shared.lock().set_slow_topics((!extra.is_zero()).then(|| (prefix.into(), extra)));
     }
 
     /// Sets the wall clock of `name`: how far it is ahead, microseconds, and its drift, millionths. It may jump.
@@ -243,6 +254,12 @@ impl World {
     /// Decides what goes wrong with each bulk request from now on; `None` lets all pass.
     pub fn on_index(&self, hook: Option<IndexHook>) {
         self.shared.lock().index.set_hook(hook);
+    }
+
+    /// Decides of each batch of records that reaches a broker whether it is refused instead of appended, and with which
+    /// error; `None` lets all pass.
+    pub fn on_produce(&self, hook: Option<ProduceHook>) {
+        self.shared.lock().cluster.on_produce(hook);
     }
 
     /// Completes `duration` of virtual time from now.

@@ -86,9 +86,10 @@ async fn bill(node: &Node, record: &Record) {
     node.env().sleep(Duration::from_millis(25)).await;
     let order = record.value.clone().expect("orders are not tombstones");
     let op = IndexOp {
+        index: None,
         id: String::from_utf8_lossy(&order).as_ref().into(),
         version: None,
-        action: Action::Upsert(order),
+        action: Action::Upsert(order.into()),
         ticket: Default::default(),
         position: Some(record.position.clone()),
     };

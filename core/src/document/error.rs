@@ -1,5 +1,7 @@
 //! What can be wrong with a document.
 
+use std::sync::Arc;
+
 use compact_str::CompactString;
 
 use super::value::ValueError;
@@ -61,7 +63,7 @@ pub enum DocumentError {
         /// The document.
         id: CompactString,
         /// Its run.
-        run_id: CompactString,
+        run_id: Arc<str>,
     },
     /// An edit of a name that is not the editor's.
     #[error("`{name}` is reserved: a stage cannot set, rename or remove it")]

@@ -1,6 +1,7 @@
 //! One field of a document: text as it was read, or a value as it was set.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -20,6 +21,8 @@ pub(crate) enum Field {
     Text(Box<Bytes>),
     /// Set by somebody; at most [`VALUE_LEVELS_MAX`] deep.
     Value(Value),
+    /// A string that many documents share.
+    Shared(Arc<str>),
     /// Attached children, each the JSON of one.
     Documents(Vec<Bytes>),
 }
@@ -50,6 +53,7 @@ impl Field {
             &Field::Source { start, end, .. } => Some(FieldRef::Json(text(&source[start as usize..end as usize]))),
             Field::Text(bytes) => Some(FieldRef::Json(text(bytes))),
             Field::Value(value) => Some(FieldRef::Value(value)),
+            Field::Shared(string) => Some(FieldRef::Shared(string)),
             Field::Documents(_) => None,
         }
     }
@@ -63,9 +67,24 @@ impl Field {
         let items = self.view(source).map_or_else(Vec::new, FieldRef::items);
         let text = |item| match item {
             FieldRef::Json(json) => owner.slice_ref(json.as_bytes()),
-            FieldRef::Value(value) => Bytes::from(value.to_json()),
+            other => {
+                let mut json = Vec::new();
+                other.write_json(&mut json);
+                Bytes::from(json)
+            }
         };
         items.into_iter().map(text).collect()
+    }
+
+    /// Bytes of its JSON, about.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Field::Source { start, end, .. } => (end - start) as usize,
+            Field::Text(bytes) => bytes.len(),
+            Field::Value(value) => value.weight(),
+            Field::Shared(string) => string.len(),
+            Field::Documents(children) => children.iter().map(Bytes::len).sum(),
+        }
     }
 
     pub(crate) fn write_json(&self, source: &Bytes, out: &mut Vec<u8>) {
@@ -73,6 +92,7 @@ impl Field {
             &Field::Source { start, end, .. } => out.extend_from_slice(&source[start as usize..end as usize]),
             Field::Text(bytes) => out.extend_from_slice(bytes),
             Field::Value(value) => value.write_json(out),
+            Field::Shared(string) => text::write_string(out, string),
             Field::Documents(children) => {
                 out.push(b'[');
                 for (at, child) in children.iter().enumerate() {
@@ -94,6 +114,8 @@ pub enum FieldRef<'a> {
     Json(&'a str),
     /// A value.
     Value(&'a Value),
+    /// A string that many documents share.
+    Shared(&'a str),
 }
 
 impl<'a> FieldRef<'a> {
@@ -107,6 +129,7 @@ impl<'a> FieldRef<'a> {
         match self {
             FieldRef::Json(json) => json.starts_with('['),
             FieldRef::Value(value) => matches!(value, Value::Array(_)),
+            FieldRef::Shared(_) => false,
         }
     }
 
@@ -115,6 +138,7 @@ impl<'a> FieldRef<'a> {
         match self {
             FieldRef::Json(json) => json.starts_with('"'),
             FieldRef::Value(value) => matches!(value, Value::String(_)),
+            FieldRef::Shared(_) => true,
         }
     }
 
@@ -146,6 +170,7 @@ impl<'a> FieldRef<'a> {
             FieldRef::Json(json) if json.starts_with('"') => Some(text::string(json)),
             FieldRef::Json(json) => Some(Cow::Borrowed(json)),
             FieldRef::Value(Value::String(string)) => Some(Cow::Borrowed(string)),
+            FieldRef::Shared(string) => Some(Cow::Borrowed(string)),
             FieldRef::Value(value) => Some(Cow::Owned(value.to_json())),
         }
     }
@@ -155,6 +180,7 @@ impl<'a> FieldRef<'a> {
         match self {
             FieldRef::Json(json) => text::decode(json, VALUE_LEVELS_MAX),
             FieldRef::Value(value) => Ok(value.clone()),
+            FieldRef::Shared(string) => Ok(Value::from(string)),
         }
     }
 
@@ -163,6 +189,7 @@ impl<'a> FieldRef<'a> {
         match self {
             FieldRef::Json(json) => out.extend_from_slice(json.as_bytes()),
             FieldRef::Value(value) => value.write_json(out),
+            FieldRef::Shared(string) => text::write_string(out, string),
         }
     }
 }

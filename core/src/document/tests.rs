@@ -93,8 +93,24 @@ fn reserved_names_are_refused_and_ids_are_set_once() {
     assert_eq!(json(&document), r#"{"id":"a","run_id":"r"}"#);
     let again = document.initialize_run_id("s").unwrap_err();
     assert_eq!(again.to_string(), "document `a` belongs to run `r` already");
-    assert_eq!(document.child("c").unwrap().run_id().unwrap(), "r");
+    assert_eq!(document.child("c").unwrap().run_id().map(|run| &**run), Some("r"));
     assert_eq!(document.fields().count(), 0);
+}
+
+#[test]
+fn an_original_stays_as_it_was_whatever_becomes_of_the_document() {
+    let read = || parse(r#"{"id": "a", "x": [1, 2] , "y":"\u0078"}"#);
+    let mut joined = read();
+    joined.initialize_run_id("r").unwrap();
+    let mut edited = joined.clone();
+    edited.set("x", 3).unwrap();
+    for document in [read(), joined, edited, Document::new("b").unwrap()] {
+        let (before, original) = (document.to_json(), document.original());
+        let mut later = document;
+        later.set("y", "z").unwrap();
+        assert_eq!(original.to_json(), before);
+        assert_ne!(later.to_json(), before);
+    }
 }
 
 #[test]

@@ -202,6 +202,19 @@ impl Value {
         }
     }
 
+    /// Bytes of its JSON, about: escapes are not counted.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Value::Null | Value::Bool(_) => 4,
+            Value::Number(number) => number.0.len(),
+            Value::String(string) => string.len() + 2,
+            Value::Array(items) => 2 + items.iter().map(|item| item.weight() + 1).sum::<usize>(),
+            Value::Object(object) => {
+                2 + object.iter().map(|(name, item)| name.len() + item.weight() + 4).sum::<usize>()
+            }
+        }
+    }
+
     /// Whether more than `levels` containers lie within one another. Looks no deeper than that.
     pub(crate) fn is_deeper_than(&self, levels: usize) -> bool {
         match self {

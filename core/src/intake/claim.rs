@@ -67,6 +67,9 @@ impl Claim {
     /// Says that everything about this part is acknowledged.
     pub fn done(mut self) {
         self.finished = true;
+        if let Some(hold) = self.hold.as_deref() {
+            hold.cell.progressed.store(true, Ordering::Relaxed);
+        }
     }
 }
 

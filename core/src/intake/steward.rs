@@ -60,6 +60,22 @@ impl<A: Admin> ReadBack<A> {
     }
 }
 
+/// Leaves the group, with every event given back that this consumer was given: a client may wait for it.
+async fn leave<G: Group>(group: &G, cell: &Cell) {
+    give_back(group, cell).await;
+    group.leave().await;
+    // What came meanwhile.
+    give_back(group, cell).await;
+}
+
+async fn give_back<G: Group>(group: &G, cell: &Cell) {
+    let events = cell.lock().custody.abandon();
+    for event in events {
+        // An error means that the consumer is gone.
+        let _ = group.release(event).await;
+    }
+}
+
 /// Carries out what the custody decides.
 pub(super) async fn steward<E: Env, G: Group, A: Admin>(env: E, group: G, read_back: ReadBack<A>, cell: Arc<Cell>) {
     let mut read_at = env.now() + read_back.interval;
@@ -69,8 +85,7 @@ pub(super) async fn steward<E: Env, G: Group, A: Admin>(env: E, group: G, read_b
             read_at = env.now() + read_back.interval;
         }
         let Some(step) = cell.next_step(env.now()) else {
-            group.leave().await;
-            return;
+            return leave(&group, &cell).await;
         };
         match step {
             Step::Commit(commits) => {
@@ -86,7 +101,7 @@ pub(super) async fn steward<E: Env, G: Group, A: Admin>(env: E, group: G, read_b
                 let _ = group.release(event).await;
             }
             Step::Leave => {
-                group.leave().await;
+                leave(&group, &cell).await;
                 cell.finish(Ok(()));
                 return;
             }

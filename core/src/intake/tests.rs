@@ -140,3 +140,49 @@ fn bytes_that_are_out_are_bounded_too() {
     bench.pass(Duration::from_secs(1));
     assert!(!script.lines().paused, "1,000 of 2,500 bytes are out");
 }
+
+fn revoking(bench: &Bench, event: u64, drain: Duration) -> Polled {
+    let partitions = vec![(TopicPartition::new("t", 0), Epoch(1))];
+    Polled::Revoking { event: RebalanceId(event), partitions, deadline: bench.now() + drain }
+}
+
+#[test]
+fn an_intake_that_closes_gives_back_a_revocation_whose_drain_would_take_longer() {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    script.say([assigned(1), Polled::Records(vec![record(0)])]);
+    let mut intake = intake(&bench, &script);
+    let claim = claims(&bench, &mut intake).remove(0);
+    assert!(claim.begin());
+    script.say([revoking(&bench, 1, Duration::from_secs(300))]);
+    bench.pass(Duration::from_secs(1));
+    assert!(script.lines().released.is_empty(), "it drains");
+    bench.run(Duration::from_secs(20), intake.close()).expect("within the close limit");
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(script.lines().released, [RebalanceId(1)]);
+    assert!(script.lines().left);
+    drop(claim);
+}
+
+#[test]
+fn an_intake_that_fails_or_is_dropped_gives_back_what_is_revoked_before_it_leaves() {
+    for fails in [true, false] {
+        let bench = Bench::default();
+        let script = Script::new(&bench, |_| Ok(()));
+        script.say([assigned(1), Polled::Records(vec![record(0)])]);
+        let mut intake = intake(&bench, &script);
+        let claim = claims(&bench, &mut intake).remove(0);
+        assert!(claim.begin());
+        script.say([revoking(&bench, 1, Duration::from_secs(300))]);
+        bench.pass(Duration::from_secs(1));
+        if fails {
+            intake.failure_handle().fail(TransportError::new(ErrorKind::Fatal, "INVALID_PRODUCER_EPOCH", "test"));
+        } else {
+            drop(intake);
+        }
+        bench.pass(Duration::from_secs(1));
+        assert_eq!(script.lines().released, [RebalanceId(1)]);
+        assert!(script.lines().left);
+        drop(claim);
+    }
+}

@@ -76,7 +76,9 @@ impl<T> Batcher<T> {
     pub fn take(&mut self) -> Vec<T> {
         self.sizes.clear();
         self.bytes = 0;
-        std::mem::take(&mut self.items)
+        // The next batch will be about as long.
+        let next = Vec::with_capacity(self.items.len());
+        std::mem::replace(&mut self.items, next)
     }
 
     /// Items that wait.

@@ -45,7 +45,8 @@ pub enum Step {
         /// Requests that were out when the deadline passed: the partitions count as lost.
         unresolved: usize,
     },
-    /// Everything is drained and committed after [`Custody::close`]: leave the group.
+    /// Everything is drained and committed after [`Custody::close`], or its time is over: give back what
+    /// [`Custody::abandon`] says, and leave the group.
     Leave,
     /// Nothing to do until then, or until something changes.
     Wait(Option<Instant>),
@@ -147,6 +148,16 @@ impl Custody {
             partitions.push((partition.clone(), part.epoch));
         }
         self.departures.push_back(Departure { event: None, partitions, deadline: Some(deadline) });
+    }
+
+    /// Everything ends at once: nothing is in custody any more. The events that are still to be given back, in order.
+    pub fn abandon(&mut self) -> Vec<RebalanceId> {
+        for partition in self.partitions() {
+            if let Some(part) = self.parts.remove(&partition) {
+                self.tracker.remove(&partition, part.epoch);
+            }
+        }
+        self.departures.drain(..).filter_map(|departure| departure.event).collect()
     }
 
     /// A record was delivered. False, and nothing is noted, when its partition is not in active custody.
@@ -300,11 +311,7 @@ impl Custody {
     /// The step that departure `index` is ready for.
     fn departure_step(&mut self, index: usize, now: Instant) -> Option<Step> {
         let Departure { event, partitions, deadline } = &self.departures[index];
-        let unresolved: usize = partitions
-            .iter()
-            .filter_map(|(partition, epoch)| self.parts.get(partition).filter(|part| part.epoch == *epoch))
-            .map(|part| part.begun)
-            .sum();
+        let unresolved = self.unresolved(partitions);
         if let Some(deadline) = deadline
             && now < *deadline
         {
@@ -316,15 +323,22 @@ impl Custody {
                 return if self.retry_at.is_some_and(|at| now < at) { None } else { Some(Step::Commit(commits)) };
             }
         }
-        let event = *event;
         let departure = self.departures.remove(index)?;
         for (partition, epoch) in &departure.partitions {
             self.remove(partition, *epoch);
         }
-        Some(match event {
+        Some(match departure.event {
             Some(event) => Step::Release { event, unresolved },
             None => Step::Leave,
         })
+    }
+
+    /// Records of these partitions with a request out.
+    fn unresolved(&self, partitions: &[(TopicPartition, Epoch)]) -> usize {
+        let held = |(partition, epoch): &(TopicPartition, Epoch)| {
+            self.parts.get(partition).filter(|part| part.epoch == *epoch).map(|part| part.begun)
+        };
+        partitions.iter().filter_map(held).sum()
     }
 
     fn commits(&self, wanted: impl Fn(&TopicPartition) -> bool) -> Vec<Commit> {

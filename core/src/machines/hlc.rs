@@ -50,20 +50,26 @@ impl Hlc {
 #[derive(Debug)]
 pub struct OutputVersions {
     base: Version,
-    given: BTreeMap<CompactString, u32>,
+    /// The first id and how often it was given: most attempts know no other.
+    first: Option<(CompactString, u32)>,
+    others: BTreeMap<CompactString, u32>,
 }
 
 impl OutputVersions {
     /// For an attempt at the record stamped `base`.
     pub fn new(base: Version) -> Self {
-        OutputVersions { base, given: BTreeMap::new() }
+        OutputVersions { base, first: None, others: BTreeMap::new() }
     }
 
     /// The version of the next output with this id; `None` when the attempt has given 1,024 already.
     pub fn next(&mut self, id: &str) -> Option<Version> {
-        let Some(given) = self.given.get_mut(id) else {
-            self.given.insert(id.into(), 1);
-            return self.base.output(0);
+        let given = match &mut self.first {
+            None => &mut self.first.insert((id.into(), 0)).1,
+            Some((first, given)) if *first == id => given,
+            Some(_) => match self.others.get_mut(id) {
+                Some(given) => given,
+                None => self.others.entry(id.into()).or_default(),
+            },
         };
         let version = self.base.output(*given)?;
         *given += 1;

@@ -26,6 +26,9 @@ impl<T> Lanes<T> {
 
     /// The lane of `key`: for a number of lanes always the same, in any process and edition.
     pub fn lane_of(&self, key: &[u8]) -> usize {
+        if self.lanes.len() == 1 {
+            return 0;
+        }
         // FNV-1a, finished as murmur3 does: few lanes take only a part of the bits.
         let mut hash = key
             .iter()
@@ -37,13 +40,19 @@ impl<T> Lanes<T> {
 
     /// Queues an item behind those of its key; gives the lane.
     pub fn push(&mut self, key: &[u8], item: T) -> Result<usize, Full<T>> {
+        let lane = self.lane_of(key);
+        self.push_to(lane, item)?;
+        Ok(lane)
+    }
+
+    /// The same for an item whose lane is known to be [`Self::lane_of`] its key.
+    pub fn push_to(&mut self, lane: usize, item: T) -> Result<(), Full<T>> {
         if self.is_full() {
             return Err(Full(item));
         }
-        let lane = self.lane_of(key);
         self.lanes[lane].push_back(item);
         self.len += 1;
-        Ok(lane)
+        Ok(())
     }
 
     /// At most `max` items of `lane`, oldest first. There must be such a lane.

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use compact_str::CompactString;
+use smallvec::SmallVec;
 
 use super::runs::Runs;
 use crate::identity::{RunId, Ticket};
@@ -180,7 +181,7 @@ pub struct TicketLedger {
 struct Record {
     id: CompactString,
     published: bool,
-    attempts: Vec<Attempt>,
+    attempts: SmallVec<[Attempt; 1]>,
     /// Nonce of the first attempt to close.
     winner: Option<u64>,
     /// The first digest told.

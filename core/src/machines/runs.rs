@@ -6,22 +6,27 @@ use std::collections::BTreeMap;
 
 /// A map from `u64` to `V`, stored as the longest runs of consecutive numbers with one value. Values never change once
 /// set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Runs<V> {
-    /// First number → last number and their value.
+    /// First number, last number and their value, as long as there are no others: most records have one output.
+    only: Option<(u64, u64, V)>,
+    /// First number → last number and their value; empty while there is `only`.
     runs: BTreeMap<u64, (u64, V)>,
     len: u64,
 }
 
 impl<V> Default for Runs<V> {
     fn default() -> Self {
-        Runs { runs: BTreeMap::new(), len: 0 }
+        Runs { only: None, runs: BTreeMap::new(), len: 0 }
     }
 }
 
 impl<V: Copy + Eq> Runs<V> {
     /// The value of `number`.
     pub fn get(&self, number: u64) -> Option<V> {
+        if let Some((first, last, value)) = self.only {
+            return (first <= number && number <= last).then_some(value);
+        }
         let (_, (last, value)) = self.runs.range(..=number).next_back()?;
         (number <= *last).then_some(*value)
     }
@@ -32,6 +37,17 @@ impl<V: Copy + Eq> Runs<V> {
             return Some(old);
         }
         self.len += 1;
+        if self.len == 1 {
+            self.only = Some((number, number, value));
+            return None;
+        }
+        if let Some((first, last, only)) = self.only.take() {
+            if only == value && last.checked_add(1) == Some(number) {
+                self.only = Some((first, number, value));
+                return None;
+            }
+            self.runs.insert(first, (last, only));
+        }
         let mut last = number;
         if let Some(above) = number.checked_add(1)
             && let Some(&(above_last, above_value)) = self.runs.get(&above)
@@ -52,6 +68,13 @@ impl<V: Copy + Eq> Runs<V> {
     /// Removes every number from `end` on, and says how many had values.
     pub fn truncate(&mut self, end: u64) -> u64 {
         let before = self.len;
+        if let Some((first, last, value)) = self.only.take() {
+            if end > first {
+                self.only = Some((first, last.min(end - 1), value));
+            }
+            self.len = self.only.map_or(0, |(first, last, _)| last - first + 1);
+            return before - self.len;
+        }
         for (first, (last, _)) in self.runs.split_off(&end) {
             self.len -= last - first + 1;
         }
@@ -71,7 +94,8 @@ impl<V: Copy + Eq> Runs<V> {
 
     /// The runs in order: first number, last number, value.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, V)> + '_ {
-        self.runs.iter().map(|(first, (last, value))| (*first, *last, *value))
+        let runs = self.runs.iter().map(|(first, (last, value))| (*first, *last, *value));
+        self.only.into_iter().chain(runs)
     }
 }
 

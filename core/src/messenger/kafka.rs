@@ -5,25 +5,20 @@
 //! which the publisher creates before it publishes and reads by assignment, from its beginning.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use compact_str::CompactString;
 
-use super::{
-    DeadLetter, Emission, IndexerMessenger, MessengerError, MessengerFactory, Outbound, Payload, Work, WorkerMessenger,
-};
+use super::{Emission, IndexerMessenger, MessengerError, MessengerFactory, Payload, Sides, Work, WorkerMessenger};
 use crate::document::Document;
 use crate::env::Env;
-use crate::event::{self, Event};
 use crate::identity::{Envelope, RunId};
-use crate::intake::{Claim, FailureHandle, Intake, IntakeConfig};
-use crate::partitioner::partition;
-use crate::transport::{
-    Appended, Delivery, ErrorKind, GroupConfig, Header, Outgoing, Producer, ProducerConfig, Record, Transport,
-    TransportError,
-};
+use crate::intake::{Claim, Intake, IntakeConfig};
+use crate::transport::{GroupConfig, ProducerConfig, Record, Transport};
 
+mod outbox;
 mod publisher;
+pub(in crate::messenger) use outbox::Outbox;
 pub use publisher::{KafkaEvents, KafkaPublisher, KafkaSender};
 
 /// Names of a pipeline's topics and groups.
@@ -102,23 +97,21 @@ pub struct KafkaMessengers<E, T> {
     env: E,
     transport: T,
     config: Arc<KafkaConfig>,
+    late_events: Arc<AtomicU64>,
 }
 
 impl<E: Env, T: Transport> KafkaMessengers<E, T> {
     /// Messengers of one pipeline over `transport`.
     pub fn new(env: E, transport: T, config: KafkaConfig) -> Self {
-        KafkaMessengers { env, transport, config: Arc::new(config) }
+        KafkaMessengers { env, transport, config: Arc::new(config), late_events: Arc::default() }
     }
 
     async fn consumer(&self, intake: &IntakeConfig) -> Result<Consumer<E, T>, MessengerError> {
         let producer = self.transport.producer(self.config.producer.clone()).await?;
         let intake = Intake::start(self.env.clone(), &self.transport, intake.clone()).await?;
-        let outbox = Outbox {
-            env: self.env.clone(),
-            producer,
-            topics: self.config.topics.clone(),
-            failure: intake.failure_handle(),
-        };
+        let failure = intake.failure_handle();
+        let late_events = self.late_events.clone();
+        let outbox = Outbox::new(self.env.clone(), producer, self.config.topics.clone(), failure, late_events);
         Ok(Consumer { intake, outbox })
     }
 }
@@ -127,6 +120,10 @@ impl<E: Env, T: Transport> MessengerFactory for KafkaMessengers<E, T> {
     type Worker = Consumer<E, T>;
     type Indexer = Consumer<E, T>;
     type Publisher = KafkaPublisher<E, T>;
+
+    fn sides(&self) -> Sides {
+        Sides { workers: 1, indexers: 1 }
+    }
 
     async fn worker(&self) -> Result<Self::Worker, MessengerError> {
         self.consumer(&self.config.worker).await
@@ -137,7 +134,11 @@ impl<E: Env, T: Transport> MessengerFactory for KafkaMessengers<E, T> {
     }
 
     async fn publisher(&self) -> Result<Self::Publisher, MessengerError> {
-        Ok(KafkaPublisher::new(self.env.clone(), self.transport.clone(), self.config.clone()))
+        Ok(KafkaPublisher::new(self.env.clone(), self.transport.clone(), self.config.clone(), true))
+    }
+
+    fn late_events(&self) -> u64 {
+        self.late_events.load(Ordering::Relaxed)
     }
 }
 
@@ -186,7 +187,7 @@ impl<E: Env, T: Transport> IndexerMessenger for Consumer<E, T> {
 }
 
 /// Reads a record. Never fails: what cannot be read is handed on as such.
-fn work(record: Record, claim: Claim) -> Work {
+pub(super) fn work(record: Record, claim: Claim) -> Work {
     let key = record.key.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
     let envelope = match record.header(Envelope::HEADER) {
         Some(header) => Envelope::decode(header).map_err(|error| error.to_string()),
@@ -210,183 +211,6 @@ fn work(record: Record, claim: Claim) -> Work {
     };
     Work { payload, claim }
 }
-
-/// What leaves a worker or an indexer.
-#[derive(Clone, Debug)]
-struct Outbox<E, P> {
-    env: E,
-    producer: P,
-    topics: Topics,
-    failure: FailureHandle,
-}
-
-/// What one record of a hand-over stands for: whose claim waits for it, and what to say when it is refused.
-#[derive(Clone, Debug)]
-struct Pending {
-    emission: usize,
-    id: CompactString,
-    envelope: Envelope,
-    /// Of a dead letter: why there is one.
-    cause: Option<String>,
-}
-
-impl<E: Env, P: Producer> Outbox<E, P> {
-    /// Enqueues everything, in order; the claims are done when all of it is acknowledged.
-    async fn send(&self, emissions: Vec<Emission>) {
-        let mut outgoing = Vec::new();
-        let mut pending = Vec::new();
-        let mut events: Vec<Event> = Vec::new();
-        let mut claims = Vec::with_capacity(emissions.len());
-        for (index, emission) in emissions.into_iter().enumerate() {
-            for output in &emission.outputs {
-                let id = output.document.id().clone();
-                pending.push(Pending { emission: index, id, envelope: output.envelope, cause: None });
-                outgoing.push(self.output(output));
-            }
-            for dead in emission.dead_letters {
-                outgoing.push(dead_letter(&self.topics, &dead));
-                let DeadLetter { id, envelope, cause, .. } = dead;
-                pending.push(Pending { emission: index, id, envelope, cause: Some(cause) });
-            }
-            let reports = emission.events.len();
-            events.extend(emission.events);
-            claims.push((emission.claim, reports > 0));
-        }
-        let outputs = outgoing.len();
-        outgoing.extend(event_records(&self.topics, events));
-        let delivery = self.producer.send_all(outgoing).await;
-        let outbox = self.clone();
-        self.env.spawn(async move { outbox.settle(delivery, outputs, pending, claims).await });
-    }
-
-    /// Waits for the acknowledgements and settles the claims.
-    async fn settle(self, delivery: Delivery, outputs: usize, pending: Vec<Pending>, claims: Vec<(Claim, bool)>) {
-        let results = delivery.await;
-        let (sent, reports) = results.split_at(outputs.min(results.len()));
-        // A refused report: no event topic any more, so the run is over, and so is the need to report to it.
-        let reported = fatal(reports).is_none();
-        let mut acknowledged = vec![true; claims.len()];
-        let (mut failed, mut dead) = (Vec::new(), Vec::new());
-        for (result, Pending { emission, id, envelope, cause }) in sent.iter().zip(pending) {
-            match (result, cause) {
-                (Ok(_), _) => {}
-                (Err(error), None) if error.kind == ErrorKind::Refused => {
-                    let (event, letter) = refusal(id, envelope, error, self.env.wall_micros());
-                    failed.push(event);
-                    dead.push(letter);
-                }
-                (Err(error), Some(cause)) if error.code == TOO_LARGE => {
-                    let cause = format!("{}; without the document: {error}", cut(&cause, TEXT_BYTES_MAX));
-                    dead.push(DeadLetter { id, envelope, body: None, cause });
-                }
-                (Err(error), Some(_)) if error.kind == ErrorKind::Refused => {}
-                (Err(_), _) => acknowledged[emission] = false,
-            }
-        }
-        if !dead.is_empty() {
-            let mut outgoing: Vec<Outgoing> = dead.iter().map(|dead| dead_letter(&self.topics, dead)).collect();
-            outgoing.extend(event_records(&self.topics, failed));
-            if let Some(error) = fatal(&self.producer.send_all(outgoing).await.await) {
-                self.failure.fail(error);
-                return;
-            }
-        }
-        if let Some(error) = fatal(&results) {
-            self.failure.fail(error);
-        }
-        for ((claim, reports), acknowledged) in claims.into_iter().zip(acknowledged) {
-            if acknowledged && (reported || !reports) {
-                claim.done();
-            }
-        }
-    }
-
-    fn output(&self, output: &Outbound) -> Outgoing {
-        let key = Bytes::copy_from_slice(output.document.id().as_bytes());
-        Outgoing {
-            topic: self.topics.dest.clone(),
-            partition: pinned_partition(&key, output.envelope.dest_partitions),
-            key: Some(key),
-            value: Some(output.document.to_json()),
-            headers: vec![Header { name: Envelope::HEADER.into(), value: output.envelope.encode() }],
-        }
-    }
-}
-
-fn dead_letter(topics: &Topics, dead: &DeadLetter) -> Outgoing {
-    Outgoing {
-        topic: topics.fail.clone(),
-        partition: None,
-        key: Some(Bytes::copy_from_slice(dead.id.as_bytes())),
-        value: dead.body.clone(),
-        headers: vec![
-            Header { name: Envelope::HEADER.into(), value: dead.envelope.encode() },
-            Header { name: "cause".into(), value: Bytes::copy_from_slice(dead.cause.as_bytes()) },
-        ],
-    }
-}
-
-/// Records of events, each of one run and far below the smallest record limit that brokers are run with.
-fn event_records(topics: &Topics, mut events: Vec<Event>) -> Vec<Outgoing> {
-    for event in &mut events {
-        event.document_id = cut(&event.document_id, TEXT_BYTES_MAX).into();
-        event.message = event.message.take().map(|message| cut(&message, TEXT_BYTES_MAX).into());
-    }
-    events.sort_by_key(|event| event.ticket.run);
-    let mut records = Vec::new();
-    let mut rest = &events[..];
-    while let Some(first) = rest.first() {
-        let mut bytes = 0;
-        let fits = rest.iter().take_while(|event| {
-            bytes += event_bytes_max(event);
-            event.ticket.run == first.ticket.run && bytes <= EVENT_RECORD_BYTES_MAX
-        });
-        let (chunk, later) = rest.split_at(fits.count().max(1));
-        rest = later;
-        records.push(Outgoing {
-            topic: topics.event(first.ticket.run),
-            partition: Some(0),
-            key: None,
-            value: Some(event::encode_batch(chunk)),
-            headers: Vec::new(),
-        });
-    }
-    records
-}
-
-/// The longest that an event can be, were every letter of its texts escaped.
-fn event_bytes_max(event: &Event) -> usize {
-    400 + 6 * (event.document_id.len() + event.message.as_ref().map_or(0, |message| message.len()))
-}
-
-/// What is told of a document that the broker refused.
-fn refusal(id: CompactString, envelope: Envelope, error: &TransportError, wall_micros: u64) -> (Event, DeadLetter) {
-    let cause = format!("the broker refused the document: {error}");
-    let event = Event::failed(&envelope, &id, &cause, wall_micros);
-    (event, DeadLetter { id, envelope, body: None, cause })
-}
-
-/// The start of `text`, in whole letters.
-fn cut(text: &str, bytes_max: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes_max)]
-}
-
-/// The partition of `key` among as many as the run pinned, so that growth in mid-run moves no key.
-fn pinned_partition(key: &[u8], partitions: u32) -> Option<i32> {
-    (partitions > 0).then(|| partition(key, partitions))
-}
-
-/// The first error that is not a refusal of one record: the producer is of no use any more.
-fn fatal(results: &[Result<Appended, TransportError>]) -> Option<TransportError> {
-    results.iter().filter_map(|result| result.as_ref().err()).find(|error| error.kind != ErrorKind::Refused).cloned()
-}
-
-/// What a broker or a client says of a record over its limit.
-const TOO_LARGE: &str = "MESSAGE_TOO_LARGE";
-/// Of an id or a cause in a report.
-const TEXT_BYTES_MAX: usize = 4_096;
-/// Of the events in one record.
-const EVENT_RECORD_BYTES_MAX: usize = 500_000;
 
 #[cfg(test)]
 mod tests;

@@ -3,22 +3,20 @@
 //! A queue has as many lanes as there are consumers behind it, and equal keys stay in one lane, so that order for each
 //! id holds with any number of workers and indexers. A full lane makes the sender wait.
 
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use super::{
     Emission, EventSource, IndexerMessenger, MessengerError, MessengerFactory, Opened, Outbound, Payload,
-    PublicationSender, PublisherMessenger, Work, WorkerMessenger,
+    PublicationSender, PublisherMessenger, Sides, Work, WorkerMessenger, lane_queue::LaneQueue,
 };
 use crate::env::Env;
 use crate::event::Event;
 use crate::identity::RunId;
 use crate::intake::Claim;
-use crate::machines::lanes::{Full, Lanes};
 
 /// Batches of events that may wait for the publisher.
 const EVENT_BATCHES_MAX: usize = 1_024;
@@ -42,100 +40,10 @@ impl Default for LocalConfig {
     }
 }
 
-/// A bounded queue with lanes.
-#[derive(Debug)]
-struct LaneQueue {
-    /// What waits, and its bytes.
-    lanes: Mutex<(Lanes<Outbound>, usize)>,
-    bytes_max: usize,
-    arrived: Vec<Notify>,
-    room: Notify,
-    /// A consumer is gone: what comes into its lane would stay there.
-    closed: AtomicBool,
-}
-
-impl LaneQueue {
-    fn new(lanes: usize, config: &LocalConfig) -> Self {
-        let lanes = lanes.max(1);
-        let records_max = lanes.saturating_mul(config.lane_records_max.max(1));
-        LaneQueue {
-            lanes: Mutex::new((Lanes::new(lanes, records_max), 0)),
-            bytes_max: config.queue_bytes_max.max(1),
-            arrived: (0..lanes).map(|_| Notify::new()).collect(),
-            room: Notify::new(),
-            closed: AtomicBool::new(false),
-        }
-    }
-
-    fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.room.notify_waiters();
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, (Lanes<Outbound>, usize)> {
-        self.lanes.lock().expect("no code panics while it holds a queue")
-    }
-
-    /// Appends in order, waiting while the queue is full. False when a consumer is gone.
-    async fn push(&self, items: impl IntoIterator<Item = Outbound, IntoIter: Send>) -> bool {
-        let mut items = items.into_iter();
-        let mut next = items.next();
-        while next.is_some() {
-            let mut room = pin!(self.room.notified());
-            room.as_mut().enable();
-            if self.closed.load(Ordering::Acquire) {
-                return false;
-            }
-            let mut touched = vec![false; self.arrived.len()];
-            {
-                let (lanes, bytes) = &mut *self.lock();
-                while let Some(item) = next.take_if(|_| *bytes < self.bytes_max) {
-                    let (id, weight) = (item.document.id().clone(), item.document.weight());
-                    match lanes.push(id.as_bytes(), item) {
-                        Ok(lane) => {
-                            touched[lane] = true;
-                            *bytes += weight;
-                        }
-                        Err(Full(item)) => {
-                            next = Some(item);
-                            break;
-                        }
-                    }
-                    next = items.next();
-                }
-            }
-            for (lane, _) in touched.iter().enumerate().filter(|(_, touched)| **touched) {
-                self.arrived[lane].notify_one();
-            }
-            if next.is_some() {
-                room.await;
-            }
-        }
-        true
-    }
-
-    /// At most `records_max` items of `lane`; waits for the first. Cancel-safe.
-    async fn take(&self, lane: usize, records_max: usize) -> Vec<Outbound> {
-        loop {
-            let items = {
-                let (lanes, bytes) = &mut *self.lock();
-                let items = lanes.take(lane, records_max);
-                *bytes -= items.iter().map(|item| item.document.weight()).sum::<usize>();
-                items
-            };
-            if !items.is_empty() {
-                self.room.notify_waiters();
-                return items;
-            }
-            self.arrived[lane].notified().await;
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Shared {
-    source: LaneQueue,
-    dest: LaneQueue,
+    source: LaneQueue<Outbound>,
+    dest: LaneQueue<Outbound>,
     events: Mutex<Option<mpsc::Sender<Vec<Event>>>>,
     workers: AtomicUsize,
     indexers: AtomicUsize,
@@ -167,8 +75,8 @@ impl<E: Env> LocalMessengers<E> {
     /// New, empty queues.
     pub fn new(env: E, config: &LocalConfig) -> Self {
         let shared = Shared {
-            source: LaneQueue::new(config.workers, config),
-            dest: LaneQueue::new(config.indexers, config),
+            source: LaneQueue::new(config.workers, config.lane_records_max, config.queue_bytes_max),
+            dest: LaneQueue::new(config.indexers, config.lane_records_max, config.queue_bytes_max),
             events: Mutex::new(None),
             workers: AtomicUsize::new(0),
             indexers: AtomicUsize::new(0),
@@ -183,9 +91,13 @@ impl<E: Env> MessengerFactory for LocalMessengers<E> {
     type Indexer = LocalIndexer;
     type Publisher = LocalPublisher<E>;
 
+    fn sides(&self) -> Sides {
+        Sides { workers: self.shared.source.lanes(), indexers: self.shared.dest.lanes() }
+    }
+
     async fn worker(&self) -> Result<LocalWorker, MessengerError> {
         let lane = self.shared.workers.fetch_add(1, Ordering::Relaxed);
-        if lane >= self.shared.source.arrived.len() {
+        if lane >= self.shared.source.lanes() {
             return Err(MessengerError::Closed("lane of another worker"));
         }
         Ok(LocalWorker { shared: self.shared.clone(), lane })
@@ -193,7 +105,7 @@ impl<E: Env> MessengerFactory for LocalMessengers<E> {
 
     async fn indexer(&self) -> Result<LocalIndexer, MessengerError> {
         let lane = self.shared.indexers.fetch_add(1, Ordering::Relaxed);
-        if lane >= self.shared.dest.arrived.len() {
+        if lane >= self.shared.dest.lanes() {
             return Err(MessengerError::Closed("lane of another indexer"));
         }
         Ok(LocalIndexer { shared: self.shared.clone(), lane })
@@ -225,7 +137,7 @@ impl WorkerMessenger for LocalWorker {
 
     async fn send(&mut self, emissions: Vec<Emission>) -> Result<(), MessengerError> {
         let mut events = Vec::new();
-        let mut outputs = Vec::new();
+        let mut outputs = Vec::with_capacity(emissions.len());
         for mut emission in emissions {
             events.append(&mut emission.events);
             outputs.append(&mut emission.outputs);
@@ -240,7 +152,7 @@ impl WorkerMessenger for LocalWorker {
 
 impl Drop for LocalWorker {
     fn drop(&mut self) {
-        self.shared.source.close();
+        self.shared.source.close(self.lane);
     }
 }
 
@@ -257,7 +169,7 @@ impl IndexerMessenger for LocalIndexer {
     }
 
     async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
-        let mut events = Vec::new();
+        let mut events = Vec::with_capacity(outcomes.len());
         for mut outcome in outcomes {
             events.append(&mut outcome.events);
             outcome.claim.done();
@@ -270,7 +182,7 @@ impl IndexerMessenger for LocalIndexer {
 
 impl Drop for LocalIndexer {
     fn drop(&mut self) {
-        self.shared.dest.close();
+        self.shared.dest.close(self.lane);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{
     Emission, IndexerMessenger, MessengerError, MessengerFactory, Opened, Outbound, PublicationSender,
-    PublisherMessenger, Work, WorkerMessenger,
+    PublisherMessenger, Sides, Work, WorkerMessenger,
 };
 use crate::document::Document;
 use crate::event::Event;
@@ -68,6 +68,14 @@ impl<F: MessengerFactory> MessengerFactory for RecordingMessengers<F> {
     type Worker = Recording<F::Worker>;
     type Indexer = Recording<F::Indexer>;
     type Publisher = Recording<F::Publisher>;
+
+    fn late_events(&self) -> u64 {
+        self.inner.late_events()
+    }
+
+    fn sides(&self) -> Sides {
+        self.inner.sides()
+    }
 
     async fn worker(&self) -> Result<Self::Worker, MessengerError> {
         Ok(Recording { inner: self.inner.worker().await?, passed: self.passed.clone() })

@@ -31,6 +31,10 @@ impl MessengerFactory for NoWorkers {
     type Indexer = <LocalMessengers<Bench> as MessengerFactory>::Indexer;
     type Publisher = <LocalMessengers<Bench> as MessengerFactory>::Publisher;
 
+    fn sides(&self) -> crate::messenger::Sides {
+        self.0.sides()
+    }
+
     async fn worker(&self) -> Result<Self::Worker, MessengerError> {
         Err(MessengerError::Closed("broker"))
     }

@@ -1,5 +1,7 @@
 //! Stages that edit fields in place.
 
+use compact_str::CompactString;
+
 use crate::document::{Document, UpdateMode, Value};
 use crate::stage::{StageError, StageSpec};
 use crate::stages::Template;
@@ -14,7 +16,10 @@ impl SetStatic {
         let values: Vec<_> = values.iter().map(|(field, value)| ((*field).to_owned(), value.clone())).collect();
         StageSpec::map(name, move |document| {
             for (field, value) in &values {
-                document.update(field, mode, vec![value.clone()])?;
+                match mode {
+                    UpdateMode::Overwrite => document.set(field, value.clone())?,
+                    mode => document.update(field, mode, vec![value.clone()])?,
+                }
             }
             Ok(())
         })
@@ -80,9 +85,17 @@ impl TrimWhitespace {
         let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
         StageSpec::map(name, move |document| {
             for field in &fields {
-                let items = document.get(field).map_or_else(Vec::new, |field| field.items());
+                let Some(content) = document.get(field) else { continue };
+                if content.is_string() {
+                    let trimmed = content.text().and_then(|text| trimmed(&text));
+                    if let Some(trimmed) = trimmed {
+                        document.set(field, trimmed)?;
+                    }
+                    continue;
+                }
+                let items = content.items();
                 let mut texts = items.into_iter().filter(|item| item.is_string()).filter_map(|item| item.text());
-                if texts.any(|text| text.trim().len() < text.len()) {
+                if texts.any(|text| trimmed(&text).is_some()) {
                     document.edit(field, trim)?;
                 }
             }
@@ -97,6 +110,12 @@ fn trim(value: &mut Value) {
         Value::Array(items) => items.iter_mut().filter(|item| item.as_str().is_some()).for_each(trim),
         _ => {}
     }
+}
+
+/// `text` without the space around it, if there is any.
+fn trimmed(text: &str) -> Option<CompactString> {
+    let trimmed = text.trim();
+    (trimmed.len() < text.len()).then(|| trimmed.into())
 }
 
 /// Joins fields into one text.

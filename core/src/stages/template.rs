@@ -76,7 +76,7 @@ impl Template {
 
     /// The text, with what `field` gives in each place; nothing where it gives none.
     pub fn render<'a>(&self, field: impl Fn(&str) -> Option<Cow<'a, str>>) -> String {
-        let mut out = String::new();
+        let mut out = String::with_capacity(64);
         for part in &self.0 {
             match part {
                 Part::Text(text) => out.push_str(text),

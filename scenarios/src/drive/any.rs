@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use seriatim_core::identity::TopicPartition;
-use seriatim_core::messenger::{Emission, IndexerMessenger, MessengerError, MessengerFactory, Work, WorkerMessenger};
+use seriatim_core::messenger::{
+    Emission, IndexerMessenger, MessengerError, MessengerFactory, Sides, Work, WorkerMessenger,
+};
 use seriatim_core::transport::{
     Commit, Delivery, Group, Outgoing, Polled, Poller, Producer, RebalanceId, TransportError,
 };
@@ -262,6 +264,14 @@ impl<F: MessengerFactory> MessengerFactory for AlteredMessengers<F> {
     type Worker = AnyWorker;
     type Indexer = AnyIndexer;
     type Publisher = F::Publisher;
+
+    fn late_events(&self) -> u64 {
+        self.inner.late_events()
+    }
+
+    fn sides(&self) -> Sides {
+        self.inner.sides()
+    }
 
     async fn worker(&self) -> Result<AnyWorker, MessengerError> {
         Ok(self.alter.worker(AnyWorker::new(self.inner.worker().await?)))

@@ -3,7 +3,7 @@
 use seriatim_core::identity::RunId;
 use seriatim_core::messenger::{
     Emission, IndexerMessenger, MessengerError, MessengerFactory, Opened, Outbound, PublicationSender,
-    PublisherMessenger, Work, WorkerMessenger,
+    PublisherMessenger, Sides, Work, WorkerMessenger,
 };
 use seriatim_sim::history::{Ack, Call, NodeRecorder, What, WriteKind, body_hash};
 use seriatim_sim::recorded::lifecycle;
@@ -48,6 +48,14 @@ impl<F: MessengerFactory> MessengerFactory for RecordedMessengers<F> {
     type Worker = Recorded<F::Worker>;
     type Indexer = Recorded<F::Indexer>;
     type Publisher = Recorded<F::Publisher>;
+
+    fn late_events(&self) -> u64 {
+        self.inner.late_events()
+    }
+
+    fn sides(&self) -> Sides {
+        self.inner.sides()
+    }
 
     async fn worker(&self) -> Result<Self::Worker, MessengerError> {
         Ok(self.wrap(self.inner.worker().await?))

@@ -66,6 +66,8 @@ animals! {
         "never hears that its partitions were lost, and goes on writing";
     "shared-index-queue", "local-all", ["write-order" "write-overlap"], SharedIndexQueue,
         "several indexers take from one queue";
+    "shared-index-queue-of-a-pair", "hybrid-all", ["write-order" "write-overlap"], SharedIndexQueue,
+        "several indexers of a pair take from one queue";
     "shared-work-queue", "local-all", ["write-order" "write-overlap"], SharedWorkQueue,
         "several workers take from one queue without lanes";
     "unversioned", "distributed-all", ["final-index" "write-after-completion"], Unversioned,

@@ -3,9 +3,9 @@
 //! Everywhere a number of type [`At`] is the index of an event in the history: the order of events is the order of the
 //! run, also where several carry the same time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use compact_str::CompactString;
 use seriatim_core::identity::{Epoch, Ticket, TopicPartition};
 
@@ -73,6 +73,8 @@ pub struct Run {
 pub struct Output {
     /// Where that record lies, and when that was acknowledged.
     pub dest: Option<(At, TopicPartition, i64)>,
+    /// When a write of it that is answered, or ended without, was first sent.
+    pub written: Option<At>,
     /// First terminal answer of the index to a write of it.
     pub answered: Option<(At, WriteOutcome)>,
     /// When a CREATE event of it was handed over, and when it was acknowledged.
@@ -98,7 +100,8 @@ impl Output {
         self.terminal().into_iter().chain(self.told.map(|(at, _)| at)).min()
     }
 
-    /// When a worker had nothing more to do for it: it lies on the destination topic, or its end is acknowledged.
+    /// When whoever read its source record had nothing more to do for it: it lies on the destination topic, or it is
+    /// settled. A pair of worker and indexer knows the second way only.
     fn handed_on(&self, judge_events: bool) -> Option<At> {
         let done = self.dest.as_ref().map(|(at, ..)| *at).into_iter().chain(self.settled(judge_events)).min()?;
         match self.created {
@@ -107,7 +110,7 @@ impl Output {
         }
     }
 
-    /// When an indexer had nothing more to do for it: its outcome is known and its event is acknowledged.
+    /// When there was nothing more to do for it: its outcome is known and its event is acknowledged.
     pub fn settled(&self, judge_events: bool) -> Option<At> {
         if !judge_events {
             return self.terminal();
@@ -120,22 +123,62 @@ impl Output {
     }
 }
 
+/// What is known of an attempt's outputs, by ordinal. Nearly all have one or two, and there is one of these for each
+/// publish: a list takes a tenth of the memory of a tree.
+#[derive(Clone, Debug, Default)]
+pub struct Outputs(Vec<(u32, Output)>);
+
+impl Outputs {
+    /// The output at `ordinal`, if anything is known of it.
+    pub fn get(&self, ordinal: u32) -> Option<&Output> {
+        self.0.binary_search_by_key(&ordinal, |(at, _)| *at).ok().map(|place| &self.0[place].1)
+    }
+
+    /// The output at `ordinal`, of which something is now known.
+    pub fn note(&mut self, ordinal: u32) -> &mut Output {
+        let place = match self.0.binary_search_by_key(&ordinal, |(at, _)| *at) {
+            Ok(place) => place,
+            Err(place) => {
+                if self.0.is_empty() {
+                    self.0.reserve_exact(1);
+                }
+                self.0.insert(place, (ordinal, Output::default()));
+                place
+            }
+        };
+        &mut self.0[place].1
+    }
+
+    /// Ordinals and outputs, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, &Output)> {
+        self.0.iter().map(|(ordinal, output)| (*ordinal, output))
+    }
+
+    /// The outputs, in order.
+    pub fn values(&self) -> impl Iterator<Item = &Output> {
+        self.0.iter().map(|(_, output)| output)
+    }
+}
+
 /// One attempt at one publish.
 #[derive(Clone, Debug, Default)]
 pub struct Attempt {
     /// How many outputs it gave, once that is known.
     pub outputs_known: Option<u32>,
-    /// The offset on the source topic that it started from, where a record of it says so.
+    /// The offset on the source topic that it started from, where a record or a write of it says so.
     pub origin: Option<(i32, i64)>,
+    /// When its first effect was handed over: a record for the destination topic, a dead letter, an event, or a write
+    /// that was read from the source topic.
+    pub begun: Option<At>,
     /// What is known of its outputs, by ordinal.
-    pub outputs: BTreeMap<u32, Output>,
+    pub outputs: Outputs,
 }
 
 impl Attempt {
     fn all(&self, each: impl Fn(&Output) -> Option<At>) -> Option<At> {
         let count = self.outputs_known?;
         (0..count)
-            .map(|ordinal| self.outputs.get(&ordinal).and_then(&each))
+            .map(|ordinal| self.outputs.get(ordinal).and_then(&each))
             .try_fold(0, |latest, at| Some(latest.max(at?)))
     }
 
@@ -149,7 +192,7 @@ impl Attempt {
         self.all(Output::may_be_terminal)
     }
 
-    /// When a worker had nothing more to do for it.
+    /// When whoever read its source record had nothing more to do for it.
     pub fn handed_on(&self, judge_events: bool) -> Option<At> {
         self.all(|output| output.handed_on(judge_events))
     }
@@ -160,8 +203,10 @@ impl Attempt {
 pub struct Known {
     /// The event that says so.
     pub at: At,
-    /// Whose it is.
+    /// Whose it is; nobody's when it is foreign.
     pub ticket: Option<Ticket>,
+    /// Its key.
+    pub key: Option<Bytes>,
 }
 
 /// One ownership of one partition.
@@ -196,6 +241,8 @@ pub struct Span {
 pub struct Consumer {
     /// The group.
     pub group: Arc<str>,
+    /// What it reads.
+    pub topics: Vec<Arc<str>>,
     /// When it began to join.
     pub joined: At,
     /// Whether it starts at the oldest record without a committed offset.
@@ -224,4 +271,9 @@ pub struct GroupAssignment {
     pub node: Option<Arc<str>>,
     /// Everything that it then had.
     pub partitions: Vec<TopicPartition>,
+}
+
+/// Whether a dead letter with this ticket speaks of a record that nobody of this system wrote.
+pub(super) fn is_foreign(ticket: Option<Ticket>) -> bool {
+    ticket.is_none_or(|ticket| ticket == Ticket::default())
 }

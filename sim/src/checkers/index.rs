@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use compact_str::CompactString;
 use seriatim_core::identity::{Epoch, RunId, Ticket, TopicPartition, Version};
 
-use super::facts::{AppliedCommit, At, Attempt, Consumer, GroupAssignment, Known, Output, Publish, Role, Run, Span};
+use super::facts::{
+    AppliedCommit, At, Attempt, Consumer, GroupAssignment, Known, Output, Publish, Role, Run, Span, is_foreign,
+};
 use crate::history::{Ack, Call, Event, IndexWrite, Lifecycle, LifecycleKind, Produced, What, WriteOutcome};
 
 /// Everything that checkers look up.
@@ -24,8 +28,12 @@ pub struct HistoryIndex {
     pub records: BTreeMap<TopicPartition, BTreeMap<i64, Known>>,
     /// Where each publish lies on the source topic: partitions, offsets.
     pub sources: BTreeMap<(RunId, u64), Vec<(TopicPartition, i64)>>,
+    /// Foreign records of which a dead letter is acknowledged, and when the first was.
+    pub letters: BTreeMap<(TopicPartition, i64), At>,
     /// All ownerships, in order of assignment.
     pub spans: Vec<Span>,
+    /// Those of each partition, as indices into `spans`.
+    pub spans_on: BTreeMap<TopicPartition, Vec<usize>>,
     /// Ownership by consumer, partition and epoch, as an index into `spans`.
     pub span_of: BTreeMap<(Call, TopicPartition, Epoch), usize>,
     /// All members.
@@ -57,10 +65,11 @@ impl HistoryIndex {
         if index.commits.values().flatten().all(|commit| commit.offset.is_none()) {
             index.commits_from_clients(events);
         }
-        if local_mode {
-            // Nothing says how many outputs an attempt gave unless its events do.
-            for attempt in index.attempts.values_mut() {
-                let last = attempt.outputs.keys().next_back().map(|ordinal| ordinal + 1);
+        if local_mode || !building.any_lifecycle {
+            // Nothing says how many outputs an attempt gave but what it wrote.
+            let without_records = |attempt: &&mut Attempt| attempt.outputs.values().all(|one| one.dest.is_none());
+            for attempt in index.attempts.values_mut().filter(without_records) {
+                let last = attempt.outputs.iter().next_back().map(|(ordinal, _)| ordinal + 1);
                 attempt.outputs_known = attempt.outputs_known.or(last);
             }
         }
@@ -89,6 +98,7 @@ impl HistoryIndex {
                 self.runs.entry(*run).or_default().complete.get_or_insert((at, *summary));
             }
             What::LifecycleSent { events } => {
+                building.any_lifecycle |= !events.is_empty();
                 for lifecycle in events {
                     self.lifecycle_sent(at, lifecycle);
                     self.lifecycle_acked(at, lifecycle);
@@ -96,33 +106,29 @@ impl HistoryIndex {
             }
             What::ProduceInvoked { call, records, .. } => {
                 building.produces.insert(*call, records);
-                records.iter().for_each(|record| self.produced(at, record));
+                for record in records {
+                    building.any_lifecycle |= !record.lifecycle.is_empty();
+                    self.produced(at, record);
+                }
             }
             What::ProduceResolved { call, outcomes } => {
                 self.resolved.insert(*call, at);
                 let records = building.produces.remove(call).unwrap_or_default();
                 for (record, outcome) in records.iter().zip(outcomes) {
                     self.produce_acked(at, record, outcome);
+                    if let (Role::Fail, Ack::Ok(_)) = (Role::of(&record.topic), outcome) {
+                        let topics = building.reads.get(&event.node).map_or(&[][..], Vec::as_slice);
+                        self.foreign_letter(at, topics, record);
+                    }
                 }
             }
             What::BulkInvoked { call, writes } => {
-                building.bulks.insert(*call, writes);
+                building.bulks.insert(*call, (at, writes));
             }
             What::BulkResolved { call, outcome } => {
                 self.resolved.insert(*call, at);
-                if let (Some(writes), Ack::Ok(outcomes)) = (building.bulks.remove(call), outcome) {
-                    // From the back: a write that was throttled while a later one of its id was taken is superseded.
-                    let mut taken: BTreeMap<&str, Version> = BTreeMap::new();
-                    for (write, outcome) in writes.iter().zip(outcomes).rev() {
-                        let outcome = match (outcome, taken.get(write.id.as_str())) {
-                            (WriteOutcome::Throttled, Some(version)) => WriteOutcome::Superseded(*version),
-                            (outcome, _) => *outcome,
-                        };
-                        if outcome.is_indexed() {
-                            taken.entry(&write.id).or_insert(write.version.unwrap_or_default());
-                        }
-                        self.answered(at, write, outcome);
-                    }
+                if let Some((sent, writes)) = building.bulks.remove(call) {
+                    self.bulk_resolved((sent, at), writes, outcome.ok().map_or(&[], Vec::as_slice));
                 }
             }
             What::CommitResolved { call, .. } | What::ReleaseResolved { call, .. } => {
@@ -140,18 +146,25 @@ impl HistoryIndex {
 
     fn take_consumer<'e>(&mut self, building: &mut Building<'e>, at: At, event: &'e Event, events: &'e [Event]) {
         match &event.what {
-            What::Joined { consumer, group, earliest, .. } => {
-                self.consumers.insert(*consumer, Consumer { group: group.clone(), joined: at, earliest: *earliest });
+            What::Joined { consumer, group, topics, earliest } => {
+                let (group, earliest) = (group.clone(), *earliest);
+                self.consumers.insert(*consumer, Consumer { group, topics: topics.clone(), joined: at, earliest });
+                let reads = building.reads.entry(event.node.clone()).or_default();
+                reads.extend(topics.iter().cloned());
+                reads.sort();
+                reads.dedup();
             }
             What::Polled { records, .. } | What::Read { records, .. } => {
                 for record in records {
                     let ticket = record.stamp.map(|stamp| stamp.ticket);
-                    self.known(at, &record.position.partition, record.position.offset, ticket);
+                    let (partition, offset) = (&record.position.partition, record.position.offset);
+                    self.known(at, partition, offset, ticket, record.key.as_ref());
                 }
             }
             What::Assigned { consumer, partitions } => {
                 for one in partitions {
                     self.span_of.insert((*consumer, one.partition.clone(), one.epoch), self.spans.len());
+                    self.spans_on.entry(one.partition.clone()).or_default().push(self.spans.len());
                     self.spans.push(Span {
                         consumer: *consumer,
                         node: event.node.clone(),
@@ -219,34 +232,31 @@ impl HistoryIndex {
     }
 
     fn output(&mut self, ticket: &Ticket) -> &mut Output {
-        self.attempt(ticket).outputs.entry(ticket.ordinal).or_default()
+        self.attempt(ticket).outputs.note(ticket.ordinal)
     }
 
     fn attempt(&mut self, ticket: &Ticket) -> &mut Attempt {
         self.attempts.entry((ticket.run, ticket.sequence, ticket.attempt)).or_default()
     }
 
-    fn known(&mut self, at: At, partition: &TopicPartition, offset: i64, ticket: Option<Ticket>) {
-        if !self.records.contains_key(partition) {
-            self.records.insert(partition.clone(), BTreeMap::new());
-        }
-        let records = self.records.get_mut(partition).expect("inserted above");
-        let mut fresh = false;
-        records.entry(offset).or_insert_with(|| {
-            fresh = true;
-            Known { at, ticket }
-        });
-        if let (true, Some(ticket), Role::Source) = (fresh, ticket, Role::of(&partition.topic)) {
+    fn known(&mut self, at: At, partition: &TopicPartition, offset: i64, ticket: Option<Ticket>, key: Option<&Bytes>) {
+        let records = self.records.entry(partition.clone()).or_default();
+        let Entry::Vacant(slot) = records.entry(offset) else { return };
+        slot.insert(Known { at, ticket, key: key.cloned() });
+        if let (Some(ticket), Role::Source) = (ticket, Role::of(&partition.topic)) {
             self.sources.entry((ticket.run, ticket.sequence)).or_default().push((partition.clone(), offset));
         }
     }
 
     fn produced(&mut self, at: At, record: &Produced) {
         record.lifecycle.iter().for_each(|lifecycle| self.lifecycle_sent(at, lifecycle));
-        if let (Role::Dest, Some(stamp)) = (Role::of(&record.topic), record.stamp) {
+        let role = Role::of(&record.topic);
+        if let (Role::Dest | Role::Fail, Some(stamp)) = (role, record.stamp.filter(|one| !is_foreign(Some(one.ticket))))
+        {
             let attempt = self.attempt(&stamp.ticket);
+            attempt.begun.get_or_insert(at);
             attempt.origin = attempt.origin.or(stamp.origin);
-            if stamp.is_parent {
+            if stamp.is_parent && role == Role::Dest {
                 attempt.outputs_known = Some(stamp.ticket.ordinal + 1);
             }
         }
@@ -258,13 +268,13 @@ impl HistoryIndex {
             let place = TopicPartition { topic: record.topic.clone(), partition: *partition };
             let ticket = record.stamp.map(|stamp| stamp.ticket);
             if role != Role::Events {
-                self.known(at, &place, *offset, ticket);
+                self.known(at, &place, *offset, ticket, record.key.as_ref());
             }
             match (role, ticket) {
                 (Role::Dest, Some(ticket)) => {
                     self.output(&ticket).dest.get_or_insert((at, place, *offset));
                 }
-                (Role::Fail, Some(ticket)) => {
+                (Role::Fail, Some(ticket)) if !is_foreign(Some(ticket)) => {
                     self.output(&ticket).gave_up.get_or_insert((at, LifecycleKind::Failed));
                 }
                 _ => {}
@@ -277,11 +287,22 @@ impl HistoryIndex {
         }
     }
 
-    fn lifecycle_sent(&mut self, at: At, lifecycle: &Lifecycle) {
-        if lifecycle.is_parent {
-            self.attempt(&lifecycle.ticket).outputs_known = Some(lifecycle.ticket.ordinal + 1);
+    /// A dead letter, perhaps of a foreign record: that lies on what the letter's writer reads.
+    fn foreign_letter(&mut self, at: At, topics: &[Arc<str>], record: &Produced) {
+        let stamp = record.stamp.filter(|stamp| is_foreign(Some(stamp.ticket)));
+        let Some((partition, offset)) = stamp.and_then(|stamp| stamp.origin) else { return };
+        for topic in topics.iter().filter(|topic| matches!(Role::of(topic), Role::Source | Role::Dest)) {
+            self.letters.entry((TopicPartition { topic: topic.clone(), partition }, offset)).or_insert(at);
         }
-        let output = self.output(&lifecycle.ticket);
+    }
+
+    fn lifecycle_sent(&mut self, at: At, lifecycle: &Lifecycle) {
+        let attempt = self.attempt(&lifecycle.ticket);
+        attempt.begun.get_or_insert(at);
+        if lifecycle.is_parent {
+            attempt.outputs_known = Some(lifecycle.ticket.ordinal + 1);
+        }
+        let output = attempt.outputs.note(lifecycle.ticket.ordinal);
         match lifecycle.kind {
             LifecycleKind::Created => {
                 output.created.get_or_insert((at, None));
@@ -311,9 +332,33 @@ impl HistoryIndex {
         }
     }
 
-    fn answered(&mut self, at: At, write: &IndexWrite, outcome: WriteOutcome) {
-        if outcome.is_terminal() {
-            self.output(&write.ticket).answered.get_or_insert((at, outcome));
+    fn bulk_resolved(&mut self, (sent, at): (At, At), writes: &[IndexWrite], outcomes: &[WriteOutcome]) {
+        // From the back: a write that was throttled while a later one of its id was taken is superseded.
+        let mut taken: BTreeMap<(Option<&CompactString>, &str), Version> = BTreeMap::new();
+        let any_throttled = outcomes.contains(&WriteOutcome::Throttled);
+        for (number, write) in writes.iter().enumerate().rev() {
+            let mut outcome = outcomes.get(number).copied();
+            if any_throttled {
+                let document = (write.index.as_ref(), write.id.as_str());
+                if let (Some(WriteOutcome::Throttled), Some(version)) = (outcome, taken.get(&document)) {
+                    outcome = Some(WriteOutcome::Superseded(*version));
+                }
+                if outcome.is_some_and(WriteOutcome::is_indexed) {
+                    taken.entry(document).or_insert(write.version.unwrap_or_default());
+                }
+            }
+            let attempt = self.attempt(&write.ticket);
+            if let Some(position) = write.position.as_ref().filter(|one| Role::of(&one.partition.topic) == Role::Source)
+            {
+                // A pair: its writes say where the attempt started.
+                attempt.begun.get_or_insert(sent);
+                attempt.origin = attempt.origin.or(Some((position.partition.partition, position.offset)));
+            }
+            let output = attempt.outputs.note(write.ticket.ordinal);
+            output.written.get_or_insert(sent);
+            if let Some(outcome) = outcome.filter(|outcome| outcome.is_terminal()) {
+                output.answered.get_or_insert((at, outcome));
+            }
         }
     }
 
@@ -360,16 +405,11 @@ impl HistoryIndex {
         self.attempts_of(run, sequence).filter_map(|(_, attempt)| attempt.may_be_closed()).min()
     }
 
-    /// The group's offset of a partition at the end of the history.
-    pub fn last_committed(&self, partition: &TopicPartition) -> Option<i64> {
-        let of_partition = self.commits.iter().filter(|((_, committed), _)| committed == partition);
-        of_partition.filter_map(|(_, commits)| commits.last()?.offset).max()
-    }
-
     /// The log's start, as far as it had moved before `at`.
     pub fn log_start(&self, partition: &TopicPartition, at: At) -> i64 {
         let moves = self.log_starts.get(partition).map_or(&[][..], Vec::as_slice);
-        moves.iter().filter(|(moved, _)| *moved < at).map(|(_, start)| *start).max().unwrap_or(0)
+        // A log's start never goes back.
+        moves[..moves.partition_point(|(moved, _)| *moved < at)].last().map_or(0, |(_, start)| *start)
     }
 }
 
@@ -378,6 +418,9 @@ impl HistoryIndex {
 struct Building<'e> {
     publishes: BTreeMap<Call, usize>,
     produces: BTreeMap<Call, &'e [Produced]>,
-    bulks: BTreeMap<Call, &'e [IndexWrite]>,
+    bulks: BTreeMap<Call, (At, &'e [IndexWrite])>,
     rebalances: BTreeMap<(Call, u64), At>,
+    /// Topics of each node's consumers.
+    reads: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    any_lifecycle: bool,
 }

@@ -1,17 +1,20 @@
 //! Committed offsets: never ahead of the lowest unfinished record, never backwards, never by another than the owner.
 //!
-//! A source record is finished when one attempt's outputs and events are all acknowledged by the broker; a record of
-//! the destination topic when its outcome is known and its event acknowledged. Records without an envelope are not
-//! judged.
+//! A source record is finished when every output of one attempt is: it lies on the destination topic, or its outcome
+//! is known and its event acknowledged. A worker's end in the first way, those of a pair of worker and indexer in the
+//! second. A record of the destination topic is finished in the second way, a record that nobody of this system wrote
+//! when its dead letter is acknowledged. What was committed past and never came to an outcome has vanished.
+//!
+//! At the end, of a run that had the time to finish, nothing lags.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use seriatim_core::identity::TopicPartition;
 
 use super::facts::{AppliedCommit, At, Known, Role};
 use super::index::HistoryIndex;
-use super::{History, Violation};
+use super::{History, REPORTED_MAX, Violation};
 use crate::history::{Ack, What};
 
 const CHECKER: &str = "offsets";
@@ -20,6 +23,9 @@ pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
     for ((group, partition), commits) in &history.index.commits {
         regressions(group, partition, commits, found);
         ahead(history, group, partition, commits, found);
+    }
+    if history.options.settled {
+        lags(history, found);
     }
     if history.index.group_assigned.is_empty() {
         unowned_by_clients(history, found);
@@ -42,7 +48,7 @@ fn regressions(group: &str, partition: &TopicPartition, commits: &[AppliedCommit
 
 /// When a record was finished; `None` when it never was.
 fn finished(history: &History<'_>, partition: &TopicPartition, offset: i64, known: &Known) -> Option<At> {
-    let ticket = known.ticket?;
+    let Some(ticket) = known.ticket else { return history.index.letters.get(&(partition.clone(), offset)).copied() };
     let events = history.options.judge_events;
     match Role::of(&partition.topic) {
         Role::Source => {
@@ -53,7 +59,7 @@ fn finished(history: &History<'_>, partition: &TopicPartition, offset: i64, know
         }
         Role::Dest => {
             let attempt = history.index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt))?;
-            attempt.outputs.get(&ticket.ordinal)?.settled(events)
+            attempt.outputs.get(ticket.ordinal)?.settled(events)
         }
         Role::Fail | Role::Events | Role::Other => Some(0),
     }
@@ -67,21 +73,32 @@ fn ahead(
     found: &mut Vec<Violation>,
 ) {
     let index = history.index;
-    let Some(records) = index.records.get(partition) else { return };
+    let Some(records) = index.records.get(partition).filter(|_| is_judged(partition)) else { return };
     // What the group never had to read: before its first start, or gone from the log.
-    let of_group = index.spans.iter().filter(|span| span.partition == *partition);
-    let of_group = of_group.filter(|span| index.consumers.get(&span.consumer).is_some_and(|one| one.group == *group));
-    let first = of_group.map(|span| span.start).min().unwrap_or(0).max(index.log_start(partition, usize::MAX));
+    let first = first_read(index, group, partition).max(index.log_start(partition, usize::MAX));
     let last = index.truncated.get(partition).copied().unwrap_or(i64::MAX);
+    let mut vanished: Vec<(i64, &Known)> = Vec::new();
     // The offset at which `latest` rose, with the event until which everything below was finished.
     let mut judged: Vec<(i64, At)> = Vec::new();
     let mut latest = 0;
-    for (offset, known) in records.range(first..last.max(first)).filter(|(_, known)| known.ticket.is_some()) {
+    for (offset, known) in records.range(first..last.max(first)) {
         let at = finished(history, partition, *offset, known).unwrap_or(usize::MAX);
+        if known.ticket.is_none() && at == usize::MAX {
+            vanished.push((*offset, known));
+            continue;
+        }
         if judged.is_empty() || at > latest {
             latest = at;
             judged.push((*offset, at));
         }
+    }
+    for (offset, known) in vanished.into_iter().take(REPORTED_MAX) {
+        let past = commits.iter().find(|commit| commit.offset.is_some_and(|committed| committed > offset));
+        let Some(past) = past else { continue };
+        let words =
+            format!("group {group} committed past {partition}@{offset}, of which no dead letter is acknowledged");
+        let violation = Violation::new(CHECKER, "record-vanished", words, [known.at, past.at]);
+        found.push(violation.on(partition).about(id_of(index, known)));
     }
     for commit in commits {
         let Some(offset) = commit.offset else { continue };
@@ -98,26 +115,85 @@ fn ahead(
     }
 }
 
+/// Whether the records of a topic have an end that this system owes them.
+fn is_judged(partition: &TopicPartition) -> bool {
+    matches!(Role::of(&partition.topic), Role::Source | Role::Dest)
+}
+
+/// The lowest offset from which a member of `group` read `partition`.
+fn first_read(index: &HistoryIndex, group: &Arc<str>, partition: &TopicPartition) -> i64 {
+    let spans = index.spans_on.get(partition).map_or(&[][..], Vec::as_slice);
+    let of_group = spans.iter().map(|span| &index.spans[*span]);
+    let of_group = of_group.filter(|span| index.consumers.get(&span.consumer).is_some_and(|one| one.group == *group));
+    of_group.map(|span| span.start).min().unwrap_or(0)
+}
+
+/// With every run complete and nothing left to wait for, each group has committed to the end of what it reads.
+fn lags(history: &History<'_>, found: &mut Vec<Violation>) {
+    let index = history.index;
+    let published = || index.runs.values().filter(|run| !run.publishes.is_empty());
+    if published().next().is_none() || published().any(|run| run.complete.is_none()) {
+        return;
+    }
+    let groups: BTreeSet<(&Arc<str>, &Arc<str>)> =
+        index.consumers.values().flat_map(|one| one.topics.iter().map(move |topic| (&one.group, topic))).collect();
+    for (group, topic) in groups {
+        for (partition, records) in index.records.iter().filter(|(partition, _)| partition.topic == *topic) {
+            let commits = index.commits.get(&(group.clone(), partition.clone())).map_or(&[][..], Vec::as_slice);
+            let committed = commits.last().and_then(|commit| commit.offset);
+            let from = committed.unwrap_or_else(|| first_read(index, group, partition));
+            let from = from.max(index.log_start(partition, usize::MAX));
+            let until = index.truncated.get(partition).copied().unwrap_or(i64::MAX);
+            let mut left = records.range(from..until.max(from));
+            let Some((offset, known)) = left.next() else { continue };
+            let more = left.count();
+            let stood = committed.map_or("nothing".to_owned(), |offset| offset.to_string());
+            let words = format!(
+                "the run is complete, but group {group} has {stood} committed on {partition}, where {offset} lies\
+                 {}",
+                if more > 0 { format!(" with {more} behind it") } else { String::new() }
+            );
+            let witness = [known.at].into_iter().chain(commits.last().map(|commit| commit.at));
+            let violation = Violation::new(CHECKER, "lag-left", words, witness).on(partition);
+            found.push(violation.about(id_of(index, known)));
+        }
+    }
+}
+
 fn id_of(index: &HistoryIndex, known: &Known) -> compact_str::CompactString {
-    let ticket = known.ticket.unwrap_or_default();
+    let Some(ticket) = known.ticket else {
+        return String::from_utf8_lossy(known.key.as_deref().unwrap_or_default()).into();
+    };
     let published =
         index.by_sequence.get(&(ticket.run, ticket.sequence)).map(|number| index.publishes[*number].id.clone());
     published.unwrap_or_else(|| compact_str::format_compact!("#{}", ticket.sequence))
 }
 
-/// With the coordinator's assignments in the history, the owner is who it last gave the partition to.
+/// Member, its node where known, and when it was given the partition.
+type Owner = (Arc<str>, Option<Arc<str>>, At);
+
+/// With the coordinator's assignments in the history, the owner is who it last gave the partition to: a member that is
+/// to give a partition up commits it before anybody else is given it, in whichever generation.
+///
+/// A static member that comes back in a stable group goes on as another member, and nothing is given out.
 fn unowned_by_coordinator(history: &History<'_>, found: &mut Vec<Violation>) {
-    let mut owners: BTreeMap<(Arc<str>, TopicPartition), (Arc<str>, At)> = BTreeMap::new();
+    let mut owners: BTreeMap<(Arc<str>, TopicPartition), Owner> = BTreeMap::new();
+    let mut assigned: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
     for (at, event) in history.events.iter().enumerate() {
         match &event.what {
-            What::GroupAssigned { group, member, partitions, .. } => {
+            What::GroupAssigned { group, member, sender, partitions, .. } => {
+                assigned.insert((group.clone(), member.clone()));
                 for partition in partitions {
-                    owners.insert((group.clone(), partition.clone()), (member.clone(), at));
+                    owners.insert((group.clone(), partition.clone()), (member.clone(), sender.clone(), at));
                 }
             }
-            What::OffsetsCommitted { group, member, partition, offset, .. } => {
+            What::OffsetsCommitted { group, member, sender, partition, offset } => {
+                let succeeds = |node: &Option<Arc<str>>| {
+                    sender.is_some() && node == sender && !assigned.contains(&(group.clone(), member.clone()))
+                };
                 let owner = owners.get(&(group.clone(), partition.clone()));
-                if let Some((owner, assigned)) = owner.filter(|(owner, _)| owner != member) {
+                let other = owner.filter(|(owner, node, _)| owner != member && !succeeds(node));
+                if let Some((owner, _, assigned)) = other {
                     let words = format!("{member} committed {offset} on {partition}, which was {owner}'s");
                     let violation = Violation::new(CHECKER, "commit-unowned", words, [*assigned, at]);
                     found.push(violation.on(partition));

@@ -4,28 +4,33 @@
 //! At the worker hop an attempt is a record handed to the producer for the destination topic; the producer is ordered
 //! and idempotent, so the order of the calls suffices. At the indexer hop it is a write in a batch: a later offset of
 //! the same key must wait until the request of the earlier one ended, unless both are in the same request.
-//! Without Kafka the sequence of the publish stands for the offset, within one run.
+//! A pair of worker and indexer writes what it read from the source topic: there each id that a key gave has its order
+//! by the key's offsets. Without Kafka the sequence of the publish stands for the offset, within one run.
 //!
-//! An effect belongs to the ownership under which its node was last given its record.
+//! An effect belongs to the ownership under which its node was last given its record. An event or a dead letter is one
+//! when it is the first of its attempt: a report on what had begun may come when its partition is gone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use seriatim_core::identity::{Epoch, RunId, TopicPartition};
+use compact_str::CompactString;
+use seriatim_core::identity::{Epoch, Position, RunId, Ticket, TopicPartition};
 
 use super::facts::{At, Role};
 use super::index::HistoryIndex;
 use super::{History, Violation};
-use crate::history::{Ack, Call, Delivered, Event, IndexWrite, Produced, What, WriteOutcome};
+use crate::history::{Ack, Call, Delivered, Event, IndexWrite, Lifecycle, LifecycleKind, Produced, What, WriteOutcome};
 
 const CHECKER: &str = "order";
 
-/// Whose attempts are compared: an ownership and a key; or a run and an id, where there is no Kafka.
+/// Whose attempts are compared: an ownership and a key; an ownership, a key of the source topic and what a pair wrote
+/// of it; or a run and a document, where there is no Kafka.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
     Owned(usize, Bytes),
-    Local(RunId, Bytes),
+    Paired(usize, Bytes, CompactString),
+    Local(RunId, CompactString),
 }
 
 /// One line's attempts so far.
@@ -83,51 +88,102 @@ impl Orders {
     }
 }
 
-type Life = (Arc<str>, u32);
+/// What a node was given, in one of its lives.
+struct Given<'e> {
+    span: usize,
+    at: At,
+    offset: i64,
+    key: Option<&'e Bytes>,
+}
 
-/// Ownership, key and time of a delivery.
-type Given = (usize, Option<Bytes>, At);
+/// What was given under one ownership: offset, event, key.
+type OfSpan<'e> = Vec<(i64, At, Option<&'e Bytes>)>;
 
-/// What a node was last given of each record.
+/// What each life of a node was given of each partition, by ownership.
 #[derive(Default)]
-struct Deliveries {
-    owned: BTreeMap<(Life, TopicPartition, i64), Given>,
-    current: BTreeMap<(Life, TopicPartition, Epoch), usize>,
+struct Deliveries<'e> {
+    /// By ownership, in order of offsets.
+    records: BTreeMap<usize, OfSpan<'e>>,
+    /// Ownerships of a partition in one life of a node; the one that was last given something is last.
+    spans: BTreeMap<TopicPartition, BTreeMap<Life<'e>, Vec<usize>>>,
     sources: BTreeMap<Arc<str>, Arc<str>>,
 }
 
-impl Deliveries {
-    fn take(&mut self, index: &HistoryIndex, life: &Life, consumer: Call, records: &[Delivered], at: At) {
+type Life<'e> = (&'e str, u32);
+
+impl<'e> Deliveries<'e> {
+    fn take(&mut self, index: &HistoryIndex, life: Life<'e>, consumer: Call, records: &'e [Delivered], at: At) {
+        // Records of one partition come in a row.
+        let mut last: Option<(&TopicPartition, Epoch, usize)> = None;
         for record in records {
-            let position = &record.position;
-            let key = (consumer, position.partition.clone(), position.epoch);
-            if let Some(span) = index.span_of.get(&key) {
-                let place = (life.clone(), position.partition.clone(), position.offset);
-                self.owned.insert(place, (*span, record.key.clone(), at));
-                self.current.insert((life.clone(), position.partition.clone(), position.epoch), *span);
+            let Position { partition, offset, epoch } = &record.position;
+            let span = match last {
+                Some((same, of, span)) if same == partition && of == *epoch => span,
+                _ => {
+                    let Some(span) = index.span_of.get(&(consumer, partition.clone(), *epoch)) else { continue };
+                    let spans = self.spans.entry(partition.clone()).or_default().entry(life).or_default();
+                    spans.retain(|one| one != span);
+                    spans.push(*span);
+                    last = Some((partition, *epoch, *span));
+                    *span
+                }
+            };
+            let given = self.records.entry(span).or_default();
+            let entry = (*offset, at, record.key.as_ref());
+            match given.last().is_none_or(|(before, ..)| before < offset) {
+                true => given.push(entry),
+                false => match given.binary_search_by_key(offset, |(offset, ..)| *offset) {
+                    Ok(place) => given[place] = entry,
+                    Err(place) => given.insert(place, entry),
+                },
             }
         }
     }
 
-    /// The ownership, key and delivery of the source record behind a record for the destination topic.
-    fn of_produced(&mut self, life: &Life, record: &Produced) -> Option<(usize, Option<Bytes>, At, i64)> {
+    fn of_span(&self, span: usize, offset: i64) -> Option<Given<'e>> {
+        let given = self.records.get(&span)?;
+        let place = given.binary_search_by_key(&offset, |(offset, ..)| *offset).ok()?;
+        let (_, at, key) = given[place];
+        Some(Given { span, at, offset, key })
+    }
+
+    /// The last delivery of a record to one life of a node.
+    fn of_record(&self, life: Life<'_>, partition: &TopicPartition, offset: i64) -> Option<Given<'e>> {
+        let spans = self.spans.get(partition)?.get(&life)?;
+        spans.iter().rev().find_map(|span| self.of_span(*span, offset))
+    }
+
+    /// The delivery of the source record behind a record for the destination topic.
+    fn of_produced(&mut self, life: Life<'_>, record: &Produced) -> Option<Given<'e>> {
         let (partition, offset) = record.stamp?.origin?;
         let source = self.sources.entry(record.topic.clone()).or_insert_with(|| {
             let pipeline = record.topic.strip_suffix("_dest").unwrap_or(&record.topic);
             format!("{pipeline}_source").into()
         });
-        let place = (life.clone(), TopicPartition::new(source.clone(), partition), offset);
-        self.owned.get(&place).map(|(span, key, at)| (*span, key.clone(), *at, offset))
+        let partition = TopicPartition::new(source.clone(), partition);
+        self.of_record(life, &partition, offset)
     }
 
-    /// The ownership, key and delivery of the record behind a write.
-    fn of_write(&self, life: &Life, write: &IndexWrite) -> Option<(usize, Option<Bytes>, At, i64)> {
-        let position = write.position.as_ref()?;
-        let place = (life.clone(), position.partition.clone(), position.offset);
-        let (span, key, at) = self.owned.get(&place)?;
+    /// The delivery of the record behind a write.
+    fn of_write(&self, index: &HistoryIndex, life: Life<'_>, write: &IndexWrite) -> Option<Given<'e>> {
+        let Position { partition, offset, epoch } = write.position.as_ref()?;
         // The record may have come again since under a new ownership, while this is a write of the old one.
-        let own = (life.clone(), position.partition.clone(), position.epoch);
-        Some((self.current.get(&own).copied().unwrap_or(*span), key.clone(), *at, position.offset))
+        let spans = self.spans.get(partition)?.get(&life)?;
+        let own = spans.iter().rev().find(|span| index.spans[**span].epoch == *epoch);
+        own.and_then(|span| self.of_span(*span, *offset)).or_else(|| self.of_record(life, partition, *offset))
+    }
+
+    /// The delivery of the record that an output, or what is told of it, came from: the output's own where this life
+    /// reads the destination topic, else its publish.
+    fn of_ticket(&self, index: &HistoryIndex, life: Life<'_>, ticket: &Ticket) -> Option<(Given<'e>, bool)> {
+        let attempt = index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt));
+        let dest = attempt.and_then(|one| one.outputs.get(ticket.ordinal)?.dest.as_ref());
+        if let Some(given) = dest.and_then(|(_, partition, offset)| self.of_record(life, partition, *offset)) {
+            return Some((given, true));
+        }
+        let places = index.sources.get(&(ticket.run, ticket.sequence))?;
+        let given = places.iter().filter_map(|(partition, offset)| self.of_record(life, partition, *offset));
+        given.max_by_key(|given| given.at).map(|given| (given, false))
     }
 }
 
@@ -142,19 +198,19 @@ struct Walk<'a, 'f> {
     history: &'a History<'a>,
     found: &'f mut Vec<Violation>,
     orders: Orders,
-    deliveries: Deliveries,
+    deliveries: Deliveries<'a>,
 }
 
-impl Walk<'_, '_> {
-    fn take(&mut self, at: At, event: &Event) {
-        let life = (event.node.clone(), event.incarnation);
+impl<'a> Walk<'a, '_> {
+    fn take(&mut self, at: At, event: &'a Event) {
+        let life = (&*event.node, event.incarnation);
         match &event.what {
             What::Polled { consumer, records } => {
-                self.deliveries.take(self.history.index, &life, *consumer, records, at);
+                self.deliveries.take(self.history.index, life, *consumer, records, at);
             }
             What::ProduceInvoked { call, records, .. } => {
                 for record in records {
-                    self.produced(&life, *call, record, at);
+                    self.produced(life, *call, record, at);
                 }
             }
             What::ProduceResolved { call, outcomes } => {
@@ -162,7 +218,7 @@ impl Walk<'_, '_> {
             }
             What::BulkInvoked { call, writes } => {
                 for write in writes {
-                    self.written(&life, *call, write, at);
+                    self.written(life, *call, write, at);
                 }
             }
             What::BulkResolved { call, outcome } => {
@@ -175,7 +231,8 @@ impl Walk<'_, '_> {
                     if let Some(span) = self.history.index.span_of.get(&key)
                         && !refused(self.history, *call, number)
                     {
-                        self.effect(*span, at, format!("a commit of {} at {}", commit.partition, commit.offset));
+                        let what = || format!("a commit of {} at {}", commit.partition, commit.offset);
+                        self.effect(*span, at, None, what);
                     }
                 }
             }
@@ -183,45 +240,73 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn produced(&mut self, life: &Life, call: Call, record: &Produced, at: At) {
+    fn produced(&mut self, life: Life<'_>, call: Call, record: &Produced, at: At) {
         let owned = match Role::of(&record.topic) {
             Role::Dest => self.deliveries.of_produced(life, record),
-            _ => None,
+            Role::Fail | Role::Events => {
+                self.told(life, record, at);
+                None
+            }
+            Role::Source | Role::Other => None,
         };
-        let Some((span, key, delivered, offset)) = owned else { return self.orders.pass(call) };
-        let place = format!("{}@{offset}", self.history.index.spans[span].partition);
-        self.effect(span, at, format!("a record for {} from {place}", record.topic));
+        let Some(Given { span, at: delivered, offset, key }) = owned else { return self.orders.pass(call) };
+        let partition = &self.history.index.spans[span].partition;
+        self.effect(span, at, None, || format!("a record for {} from {partition}@{offset}", record.topic));
         let Some(key) = key else { return self.orders.pass(call) };
-        let id = text(&key);
-        if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key), offset, at, false) {
+        if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key.clone()), offset, at, false) {
+            let (id, topic) = (text(key), &record.topic);
             let words =
-                format!("key {id}: {place} went to {} after a later offset of the same ownership", record.topic);
-            let partition = &self.history.index.spans[span].partition;
+                format!("key {id}: {partition}@{offset} went to {topic} after a later offset of the same ownership");
             let witness = [delivered, earlier, at];
             self.found.push(Violation::new(CHECKER, property, words, witness).on(partition).about(id));
         }
     }
 
-    fn written(&mut self, life: &Life, call: Call, write: &IndexWrite, at: At) {
+    /// A dead letter or lifecycle events.
+    fn told(&mut self, life: Life<'_>, record: &Produced, at: At) {
+        let letter = record.stamp.iter().filter(|_| Role::of(&record.topic) == Role::Fail).map(|stamp| stamp.ticket);
+        // That something was indexed only reports on a write; a child's CREATE goes with its family.
+        let is_end = |one: &&Lifecycle| matches!(one.kind, LifecycleKind::Dropped | LifecycleKind::Failed);
+        let ended = record.lifecycle.iter().filter(is_end).map(|one| one.ticket);
+        let index = self.history.index;
+        for ticket in letter.chain(ended) {
+            let Some((given, at_dest)) = self.deliveries.of_ticket(index, life, &ticket) else { continue };
+            let attempt = index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt));
+            let begun = match at_dest {
+                true => attempt.and_then(|one| one.outputs.get(ticket.ordinal)?.written),
+                false => attempt.and_then(|one| one.begun),
+            };
+            let partition = &index.spans[given.span].partition;
+            let what = || format!("a record for {} about {partition}@{}", record.topic, given.offset);
+            self.effect(given.span, at, begun, what);
+        }
+    }
+
+    fn written(&mut self, life: Life<'_>, call: Call, write: &IndexWrite, at: At) {
         if self.history.options.local_mode {
             return self.written_locally(call, write, at);
         }
-        let Some((span, key, delivered, offset)) = self.deliveries.of_write(life, write) else {
+        let index = self.history.index;
+        let Some(Given { span, at: delivered, offset, key }) = self.deliveries.of_write(index, life, write) else {
             return self.orders.pass(call);
         };
-        let partition = self.history.index.spans[span].partition.clone();
-        self.effect(span, at, format!("a write of {} from {partition}@{offset}", write.id));
+        let partition = &index.spans[span].partition;
+        self.effect(span, at, None, || format!("a write of {} from {partition}@{offset}", write.id));
         let Some(key) = key else { return self.orders.pass(call) };
-        if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key.clone()), offset, at, true) {
+        let line = match Role::of(&partition.topic) {
+            Role::Source => Line::Paired(span, key.clone(), write.document()),
+            _ => Line::Owned(span, key.clone()),
+        };
+        if let Some((property, earlier)) = self.orders.start(call, line, offset, at, true) {
             let words = match property {
                 "write-overlap" => format!(
                     "key {}: the write from {partition}@{offset} was sent while that of another offset was out",
-                    text(&key)
+                    text(key)
                 ),
-                _ => format!("key {}: {partition}@{offset} was written after a later offset", text(&key)),
+                _ => format!("key {}: {partition}@{offset} was written after a later offset", text(key)),
             };
             let witness = [delivered, earlier, at];
-            self.found.push(Violation::new(CHECKER, property, words, witness).on(&partition).about(write.id.clone()));
+            self.found.push(Violation::new(CHECKER, property, words, witness).on(partition).about(write.id.clone()));
         }
     }
 
@@ -231,7 +316,7 @@ impl Walk<'_, '_> {
         let published =
             self.history.index.by_sequence.get(&sequence).map(|number| &self.history.index.publishes[*number]);
         let Some(published) = published.filter(|publish| publish.id == write.id) else { return self.orders.pass(call) };
-        let line = Line::Local(write.ticket.run, Bytes::copy_from_slice(write.id.as_bytes()));
+        let line = Line::Local(write.ticket.run, write.document());
         let offset = i64::try_from(write.ticket.sequence).unwrap_or(i64::MAX);
         if let Some((property, earlier)) = self.orders.start(call, line, offset, at, true) {
             let words = match property {
@@ -245,15 +330,17 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn effect(&mut self, span: usize, at: At, what: String) {
+    /// Takes an effect that began at `begun`, or at `at` where there is no such event.
+    fn effect(&mut self, span: usize, at: At, begun: Option<At>, what: impl FnOnce() -> String) {
         let (events, span) = (self.history.events, &self.history.index.spans[span]);
-        let released = span.released.filter(|released| *released < at);
+        let began = begun.unwrap_or(at).min(at);
+        let released = span.released.filter(|released| *released < began);
         let lost = span
             .lost
-            .filter(|lost| *lost < at && events[at].at.since(events[*lost].at) > self.history.options.lost_grace);
+            .filter(|lost| *lost < began && events[at].at.since(events[*lost].at) > self.history.options.lost_grace);
         if let Some(ended) = released.or(lost) {
             let how = if released.is_some() { "released" } else { "lost" };
-            let words = format!("{what} began after {} was {how} (epoch {})", span.partition, span.epoch.0);
+            let words = format!("{} began after {} was {how} (epoch {})", what(), span.partition, span.epoch.0);
             let violation = Violation::new(CHECKER, "effect-after-release", words, [ended, at]);
             self.found.push(violation.on(&span.partition));
         }

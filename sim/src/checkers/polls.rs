@@ -1,7 +1,8 @@
 //! What consumers were given: within one ownership offsets rise, nothing that is known to exist is jumped over, and
 //! reading starts at the committed offset or the reset point.
 //!
-//! Keyed by consumer, partition and epoch, so that it is strict under subscription too (Jepsen excuses rebalances).
+//! Keyed by consumer, partition and epoch, so that it is strict under subscription too (Jepsen excuses rebalances). A
+//! partition that is retained through a rebalance keeps its epoch: nothing is told of it.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +11,13 @@ use seriatim_core::identity::TopicPartition;
 use super::facts::{At, Span};
 use super::index::HistoryIndex;
 use super::{History, Violation};
-use crate::history::{Delivered, What};
+use crate::history::{Call, Delivered, What};
 
 const CHECKER: &str = "polls";
 
 pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
     history.index.spans.iter().for_each(|span| starts(history.index, span, found));
+    retained(history.index, found);
     // Per ownership: the last poll that gave something, and the next offset due.
     let mut due: BTreeMap<usize, (At, i64)> = BTreeMap::new();
     for (at, event) in history.events.iter().enumerate() {
@@ -66,6 +68,23 @@ fn delivered(index: &HistoryIndex, record: &Delivered, at: At, before: At, next:
 /// Whether an unclean election may have taken the record at `offset`.
 fn truncated(index: &HistoryIndex, partition: &TopicPartition, offset: i64) -> bool {
     index.truncated.get(partition).is_some_and(|end| offset >= *end)
+}
+
+/// A partition is not given to a consumer that has it: its epoch would end without a word.
+fn retained(index: &HistoryIndex, found: &mut Vec<Violation>) {
+    let mut before: BTreeMap<(Call, &TopicPartition), &Span> = BTreeMap::new();
+    for span in &index.spans {
+        let Some(earlier) = before.insert((span.consumer, &span.partition), span) else { continue };
+        let ended = [earlier.revoking, earlier.lost].into_iter().flatten().min();
+        if ended.is_none_or(|ended| ended > span.assigned) {
+            let words = format!(
+                "{} was given {} as epoch {} while it had it as epoch {}",
+                span.node, span.partition, span.epoch.0, earlier.epoch.0
+            );
+            let violation = Violation::new(CHECKER, "epoch-start", words, [earlier.assigned, span.assigned]);
+            found.push(violation.on(&span.partition));
+        }
+    }
 }
 
 fn starts(index: &HistoryIndex, span: &Span, found: &mut Vec<Violation>) {

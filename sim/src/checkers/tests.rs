@@ -13,10 +13,14 @@ use crate::history::{
 };
 
 mod completion;
+mod cooperative;
+mod hybrid;
+mod nothing_disappears;
 mod offsets;
 mod order;
 mod polls;
 mod sink;
+mod table;
 pub(crate) mod whole;
 
 pub(crate) const RUN: RunId = RunId(0xabcd_ef01 << 96);
@@ -73,18 +77,23 @@ impl Story {
 
     /// A publish whose record lies on the source topic at the offset of its sequence: its acknowledgement.
     pub fn publish(&mut self, sequence: u64, id: &str) -> At {
+        self.publish_to(0, sequence, id)
+    }
+
+    /// A publish into one partition of the source topic: its acknowledgement.
+    pub fn publish_to(&mut self, partition: i32, sequence: u64, id: &str) -> At {
         let stamp =
             Stamp { ticket: ticket(sequence, 0, 0), version: version(sequence), is_parent: false, origin: None };
         let record = Produced {
             topic: "p_source".into(),
-            partition: Some(0),
+            partition: Some(partition),
             key: Some(Bytes::copy_from_slice(id.as_bytes())),
             stamp: Some(stamp),
             size: 10,
             lifecycle: Vec::new(),
         };
         let call = self.produce_invoked("publisher", vec![record]);
-        self.produce_resolved("publisher", call, vec![Ack::Ok((0, sequence as i64))]);
+        self.produce_resolved("publisher", call, vec![Ack::Ok((partition, sequence as i64))]);
         self.publish_only(sequence, id)
     }
 
@@ -181,11 +190,32 @@ impl Story {
 
     /// Lifecycle events of parents, sent and acknowledged: the acknowledgement.
     pub fn event(&mut self, node: &str, ticket: Ticket, kind: LifecycleKind) -> At {
-        let lifecycle = vec![Lifecycle { ticket, kind, is_parent: true }];
+        let call = self.event_sent(node, ticket, kind, true);
+        self.produce_resolved(node, call, vec![Ack::Ok((0, 0))])
+    }
+
+    pub fn event_sent(&mut self, node: &str, ticket: Ticket, kind: LifecycleKind, is_parent: bool) -> Call {
+        let lifecycle = vec![Lifecycle { ticket, kind, is_parent }];
         let topic = "p_event_abcd".into();
         let record = Produced { topic, partition: Some(0), key: None, stamp: None, size: 10, lifecycle };
-        let call = self.produce_invoked(node, vec![record]);
-        self.produce_resolved(node, call, vec![Ack::Ok((0, 0))])
+        self.produce_invoked(node, vec![record])
+    }
+
+    /// A dead letter, handed over.
+    pub fn dead_letter(&mut self, node: &str, key: &str, ticket: Ticket, origin: Option<(i32, i64)>) -> Call {
+        let stamp = Some(Stamp { ticket, version: Version::default(), is_parent: false, origin });
+        let (topic, key) = ("p_fail".into(), Some(Bytes::copy_from_slice(key.as_bytes())));
+        self.produce_invoked(
+            node,
+            vec![Produced { topic, partition: None, key, stamp, size: 1, lifecycle: Vec::new() }],
+        )
+    }
+
+    /// A poll of one record that nobody of this system wrote.
+    pub fn polled_foreign(&mut self, node: &str, consumer: Call, place: TopicPartition, offset: i64, key: &str) -> At {
+        let key = Some(Bytes::copy_from_slice(key.as_bytes()));
+        let position = Position { partition: place, offset, epoch: Epoch(1) };
+        self.tell(node, What::Polled { consumer, records: vec![Delivered { position, key, stamp: None }] })
     }
 
     /// A commit that is asked for, applied and acknowledged: its application.
@@ -208,6 +238,12 @@ impl Story {
     pub fn gives(&mut self, group: &str, member: &str, partition: TopicPartition) -> At {
         let (group, member, partitions) = (group.into(), member.into(), vec![partition]);
         self.tell("broker-1", What::GroupAssigned { group, member, sender: None, generation: 1, partitions })
+    }
+
+    /// An assignment of one generation at the coordinator, as of a member on a node of its name.
+    pub fn generation(&mut self, generation: i32, member: &str, node: &str, partitions: &[TopicPartition]) -> At {
+        let (group, sender, partitions) = ("p_workers".into(), Some(node.into()), partitions.to_vec());
+        self.tell("broker-1", What::GroupAssigned { group, member: member.into(), sender, generation, partitions })
     }
 
     pub fn revoking(&mut self, node: &str, consumer: Call, place: TopicPartition, epoch: u64) -> At {
@@ -262,6 +298,7 @@ pub(crate) fn found(violations: &[Violation], property: &str, witness: &[At]) {
 /// A write of the parent of `sequence`, read from the destination topic at `offset` under epoch 1.
 pub(crate) fn write(id: &str, sequence: u64, attempt: u64, offset: i64) -> IndexWrite {
     IndexWrite {
+        index: None,
         id: id.into(),
         version: Some(version(sequence)),
         kind: WriteKind::Upsert,

@@ -1,78 +1,90 @@
-//! The leader's part of a rebalance: Kafka's range assignor.
+//! The leader's part of a rebalance: which member gets which partitions.
+//!
+//! Placements are librdkafka's, since that is what the real transport runs; where Java's clients place otherwise, the
+//! file of the assignor says so. Racks are not modelled. Pure functions: the same members give the same placement.
+
+mod range;
+mod roundrobin;
+mod sticky;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use seriatim_core::identity::TopicPartition;
+use seriatim_core::transport::Assignor;
 
 use crate::cluster::protocol::JoinedMember;
 
-/// Decides, as the group's leader, which member gets which partitions.
-pub(super) trait Assignor {
-    /// The protocol's name in `JoinGroup`.
-    const NAME: &'static str;
+/// Each member's partitions, sorted.
+pub(super) type Assignments = Vec<(Arc<str>, Vec<TopicPartition>)>;
 
-    /// Each member's partitions. `partitions` are the topics' counts; unknown topics are assigned to nobody.
-    fn assign(members: &[JoinedMember], partitions: &BTreeMap<Arc<str>, u32>) -> Vec<(Arc<str>, Vec<TopicPartition>)>;
+/// The assignor of that name, if there is one.
+pub(super) fn find(name: &str) -> Option<Assignor> {
+    let all = [Assignor::Range, Assignor::RoundRobin, Assignor::Sticky, Assignor::CooperativeSticky];
+    all.into_iter().find(|assignor| assignor.name() == name)
 }
 
-/// Per topic, members sorted by id, contiguous ranges; the first members get one more.
-#[derive(Debug)]
-pub(super) struct Range;
+/// Places the partitions of the topics in `partitions`, their counts, on `members`; an unknown topic goes to nobody.
+pub(super) fn assign(
+    assignor: Assignor,
+    members: &[JoinedMember],
+    partitions: &BTreeMap<Arc<str>, u32>,
+) -> Assignments {
+    let mut given: BTreeMap<Arc<str>, Vec<TopicPartition>> =
+        members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
+    match assignor {
+        Assignor::Range => range::assign(members, partitions, &mut given),
+        Assignor::RoundRobin => roundrobin::assign(members, partitions, &mut given),
+        Assignor::Sticky => sticky::assign(members, partitions, &mut given),
+        Assignor::CooperativeSticky => {
+            sticky::assign(members, partitions, &mut given);
+            given = withhold(members, given);
+        }
+    }
+    for own in given.values_mut() {
+        own.sort();
+    }
+    given.into_iter().collect()
+}
 
-impl Assignor for Range {
-    const NAME: &'static str = "range";
+/// Members in their order: static ones first, by instance id, then the others by member id. That is Java's order.
+/// librdkafka compares instance ids only between two static members, which is no order in a group of both kinds.
+fn ordered(members: &[JoinedMember]) -> Vec<&JoinedMember> {
+    let mut ordered: Vec<_> = members.iter().collect();
+    ordered.sort_by_key(|member| (member.instance_id.is_none(), &member.instance_id, &member.member_id));
+    ordered
+}
 
-    fn assign(members: &[JoinedMember], partitions: &BTreeMap<Arc<str>, u32>) -> Vec<(Arc<str>, Vec<TopicPartition>)> {
-        let mut given: BTreeMap<Arc<str>, Vec<TopicPartition>> =
-            members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
-        for (topic, count) in partitions {
-            let mut subscribers: Vec<_> =
-                members.iter().filter(|member| member.subscription.topics.contains(topic)).collect();
-            subscribers.sort_by(|a, b| a.member_id.cmp(&b.member_id));
-            let Some(share) = count.checked_div(u32::try_from(subscribers.len()).unwrap_or(u32::MAX)) else {
-                continue;
-            };
-            let mut next = 0;
-            for (place, member) in subscribers.iter().enumerate() {
-                let extra = u32::from((place as u32) < count - share * subscribers.len() as u32);
-                let own = given.entry(member.member_id.clone()).or_default();
-                own.extend(
-                    (next..next + share + extra).map(|number| TopicPartition::new(topic.clone(), number as i32)),
-                );
-                next += share + extra;
+fn subscribes(member: &JoinedMember, topic: &Arc<str>) -> bool {
+    member.subscription.topics.contains(topic)
+}
+
+/// The cooperative rule (KIP-429, librdkafka `rd_kafka_cooperative_protocol_adjust_assignment`): what another member
+/// still claims goes to nobody, so that its owner gives it up and joins again. What is claimed and was not placed
+/// stays where it is, where Java lets it go. Of several claims the last counts.
+fn withhold(
+    members: &[JoinedMember],
+    placed: BTreeMap<Arc<str>, Vec<TopicPartition>>,
+) -> BTreeMap<Arc<str>, Vec<TopicPartition>> {
+    let mut claims: BTreeMap<&TopicPartition, &Arc<str>> = BTreeMap::new();
+    for member in members {
+        claims.extend(member.subscription.owned.iter().map(|partition| (partition, &member.member_id)));
+    }
+    let mut given: BTreeMap<Arc<str>, Vec<TopicPartition>> =
+        placed.keys().map(|member| (member.clone(), Vec::new())).collect();
+    for (member, partitions) in &placed {
+        let own = given.entry(member.clone()).or_default();
+        for partition in partitions {
+            if claims.remove(partition).is_none_or(|owner| owner == member) {
+                own.push(partition.clone());
             }
         }
-        given.into_iter().collect()
     }
+    for (partition, owner) in claims {
+        given.entry(owner.clone()).or_default().push(partition.clone());
+    }
+    given
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cluster::protocol::Subscription;
-
-    fn check(members: &[(&str, &[&str])], topics: &[(&str, u32)], expected: &[(&str, &str)]) {
-        let members: Vec<_> = members
-            .iter()
-            .map(|(id, topics)| JoinedMember {
-                member_id: (*id).into(),
-                instance_id: None,
-                subscription: Subscription { topics: topics.iter().map(|t| (*t).into()).collect(), owned: vec![] },
-            })
-            .collect();
-        let counts = topics.iter().map(|(topic, count)| ((*topic).into(), *count)).collect();
-        let given = Range::assign(&members, &counts);
-        let given: Vec<_> = given.iter().map(|(id, own)| (&**id, format!("{own:?}"))).collect();
-        let expected: Vec<_> = expected.iter().map(|(id, own)| (*id, (*own).to_owned())).collect();
-        assert_eq!(given, expected);
-    }
-
-    #[test]
-    fn ranges_are_contiguous_and_the_first_get_one_more() {
-        check(&[("b", &["t"]), ("a", &["t"])], &[("t", 3)], &[("a", "[t-0, t-1]"), ("b", "[t-2]")]);
-        check(&[("a", &["t"]), ("b", &["t"])], &[("t", 1)], &[("a", "[t-0]"), ("b", "[]")]);
-        check(&[("a", &["t"]), ("b", &["u"])], &[("t", 2), ("u", 1)], &[("a", "[t-0, t-1]"), ("b", "[u-0]")]);
-        check(&[("a", &["t"])], &[("t", 0), ("x", 4)], &[("a", "[]")]);
-    }
-}
+mod tests;

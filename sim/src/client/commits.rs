@@ -86,12 +86,12 @@ pub(super) async fn commit(member: &Member, commits: Vec<Commit>, check: Check) 
         if places.is_empty() {
             break;
         }
-        let generation = request.generation;
+        let sent_as = (request.member_id.clone(), request.generation);
         let trip = member.client.send(coordinator, Request::OffsetCommit(request), member.client.request_timeout());
         match trip.await {
             Ok(Response::OffsetCommit { partitions }) => {
                 for (place, (_, code)) in places.into_iter().zip(partitions) {
-                    results[place] = judge(member, &commits[place], code, generation);
+                    results[place] = judge(member, &commits[place], code, &sent_as);
                 }
             }
             Ok(other) => unreachable!("an OffsetCommit was answered with {other}"),
@@ -159,23 +159,33 @@ async fn prepare(
         group: member.group.clone(),
         generation: state.generation,
         member_id: state.member_id.clone(),
-        instance_id: None,
+        instance_id: member.instance_id.clone(),
         partitions,
     };
     Some((coordinator, request, places))
 }
 
-/// What an answer means; `None` when the commit is to be tried again.
-fn judge(member: &Member, commit: &Commit, code: ErrorCode, generation: i32) -> Option<Result<(), TransportError>> {
+/// What an answer means; `None` when the commit is to be tried again. A generation that ended while the next one is
+/// joined is no loss: what was retained is committed again under the new one.
+fn judge(
+    member: &Member,
+    commit: &Commit,
+    code: ErrorCode,
+    (sent_as, generation): &(Arc<str>, i32),
+) -> Option<Result<(), TransportError>> {
     match code {
         ErrorCode::None => Some(Ok(())),
         ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable => {
             member.lock().coordinator = None;
             None
         }
-        ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration | ErrorCode::FencedInstanceId => {
+        ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration => {
             let mut state = member.lock();
-            if state.generation == generation {
+            let is_over = state.member_id == *sent_as && state.generation == *generation;
+            if code == ErrorCode::IllegalGeneration && (state.rejoining || !is_over) {
+                return None;
+            }
+            if is_over {
                 state.lost_by_commit = true;
                 if code == ErrorCode::UnknownMemberId {
                     state.member_id = "".into();
@@ -183,6 +193,10 @@ fn judge(member: &Member, commit: &Commit, code: ErrorCode, generation: i32) -> 
                 member.for_membership.notify_one();
             }
             Some(Err(TransportError::new(ErrorKind::Fenced, code.name(), context(member, commit))))
+        }
+        ErrorCode::FencedInstanceId => {
+            super::membership::fail(member, code);
+            Some(Err(broker_error(code, context(member, commit))))
         }
         code => Some(Err(broker_error(code, context(member, commit)))),
     }

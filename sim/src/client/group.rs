@@ -2,7 +2,8 @@
 //!
 //! Three parts share the state and wake each other: the `membership` task joins, heartbeats and notices what was lost;
 //! the `fetcher` task keeps the buffers full; the handles here poll, commit, release and pause. Only `membership`
-//! changes what is owned, and it rejoins only when every event that it raised has been released.
+//! changes what is owned, and it rejoins only when every event that it raised has been released. What an eager member
+//! owns goes before each rebalance; a cooperative one keeps it, with its epochs, until an assignment takes it away.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
@@ -39,10 +40,13 @@ pub(super) struct Owned {
     pub(super) out_of_range: bool,
 }
 
+/// Partitions with the epochs that end.
+type Going = Vec<(TopicPartition, Epoch)>;
+
 /// A rebalance event that was raised and not yet released.
 #[derive(Debug)]
 pub(super) struct Unreleased {
-    pub(super) partitions: Vec<(TopicPartition, Epoch)>,
+    pub(super) partitions: Going,
     pub(super) is_revocation: bool,
 }
 
@@ -52,13 +56,18 @@ pub(super) struct State {
     pub(super) closed: bool,
     pub(super) fatal: Option<TransportError>,
     pub(super) generation: i32,
+    /// The next generation is being joined while partitions of this one are still owned.
+    pub(super) rejoining: bool,
+    /// The coordinator announced a rebalance, or the topics changed: join again.
+    pub(super) rebalancing: bool,
+    /// The last assignment and its generation, for sticky assignors.
+    pub(super) last_assignment: (Vec<TopicPartition>, i32),
     pub(super) member_id: Arc<str>,
     pub(super) coordinator: Option<BrokerId>,
     pub(super) owned: BTreeMap<TopicPartition, Owned>,
     pub(super) events: VecDeque<Polled>,
     pub(super) unreleased: BTreeMap<RebalanceId, Unreleased>,
     pub(super) next_event: u64,
-    pub(super) next_epoch: u64,
     /// Commits not yet answered or cancelled, with their partitions.
     pub(super) commits_out: BTreeMap<u64, Vec<TopicPartition>>,
     pub(super) next_commit: u64,
@@ -77,6 +86,10 @@ pub(super) struct Member {
     pub(super) client: Client,
     pub(super) config: GroupConfig,
     pub(super) group: Arc<str>,
+    /// `group.instance.id`.
+    pub(super) instance_id: Option<Arc<str>>,
+    /// Whether partitions are kept while this member rejoins: only when all of its assignors are cooperative.
+    pub(super) is_cooperative: bool,
     state: Mutex<State>,
     /// Something for the poller.
     pub(super) for_poller: Notify,
@@ -93,18 +106,24 @@ pub(super) fn join(client: Client, config: GroupConfig) -> Result<(SimPoller, Si
         let context = "joining a group: it needs a name and at least one topic";
         return Err(TransportError::new(ErrorKind::Refused, "INVALID_GROUP_ID", context));
     }
+    if config.assignors.is_empty() {
+        let context = format!("joining group `{}`: name at least one assignor", config.group);
+        return Err(TransportError::new(ErrorKind::Refused, "INCONSISTENT_GROUP_PROTOCOL", context));
+    }
     let now = client.host.now();
     let state = State {
         closed: false,
         fatal: None,
         generation: -1,
+        rejoining: false,
+        rebalancing: false,
+        last_assignment: (Vec::new(), -1),
         member_id: "".into(),
         coordinator: None,
         owned: BTreeMap::new(),
         events: VecDeque::new(),
         unreleased: BTreeMap::new(),
         next_event: 0,
-        next_epoch: 0,
         commits_out: BTreeMap::new(),
         next_commit: 0,
         lost_by_commit: false,
@@ -116,6 +135,8 @@ pub(super) fn join(client: Client, config: GroupConfig) -> Result<(SimPoller, Si
     let member = Arc::new(Member {
         client,
         group: config.group.as_str().into(),
+        instance_id: config.instance_id.as_deref().map(Into::into),
+        is_cooperative: config.assignors.iter().all(|assignor| assignor.is_cooperative()),
         config,
         state: Mutex::new(state),
         for_poller: Notify::new(),
@@ -139,20 +160,21 @@ impl State {
         self.unreleased.values().any(|event| event.is_revocation)
     }
 
-    fn raise(&mut self, is_revocation: bool) -> (RebalanceId, Vec<(TopicPartition, Epoch)>) {
+    fn raise(&mut self, is_revocation: bool, goes: impl Fn(&TopicPartition) -> bool) -> (RebalanceId, Going) {
         let event = RebalanceId(self.next_event);
         self.next_event += 1;
-        let partitions: Vec<_> = self.owned.iter().map(|(partition, owned)| (partition.clone(), owned.epoch)).collect();
+        let going = self.owned.iter().filter(|(partition, _)| goes(partition));
+        let partitions: Going = going.map(|(partition, owned)| (partition.clone(), owned.epoch)).collect();
         self.unreleased.insert(event, Unreleased { partitions: partitions.clone(), is_revocation });
         (event, partitions)
     }
 
-    /// Announces that everything owned will go. False when nothing is owned.
-    pub(super) fn revoke(&mut self, deadline: Instant) -> bool {
-        if self.owned.is_empty() {
+    /// Announces that what is owned and `goes` will go. False when there is none of it.
+    pub(super) fn revoke(&mut self, deadline: Instant, goes: impl Fn(&TopicPartition) -> bool) -> bool {
+        if !self.owned.keys().any(&goes) {
             return false;
         }
-        let (event, partitions) = self.raise(true);
+        let (event, partitions) = self.raise(true, goes);
         self.events.push_back(Polled::Revoking { event, partitions, deadline });
         true
     }
@@ -162,7 +184,7 @@ impl State {
         self.generation = -1;
         self.lost_by_commit = false;
         if !self.owned.is_empty() {
-            let (event, partitions) = self.raise(false);
+            let (event, partitions) = self.raise(false, |_| true);
             self.owned.clear();
             self.events.push_back(Polled::Lost { event, partitions });
         }
@@ -376,7 +398,9 @@ impl Group for SimGroup {
         drop(state);
         member.client.host.forget_polled(&member.group, partitions.iter().map(|(partition, _)| partition));
         member.for_membership.notify_one();
+        // What was retained is delivered and fetched again.
         member.for_poller.notify_one();
+        member.for_fetcher.notify_one();
         Ok(())
     }
 
@@ -401,6 +425,7 @@ impl Group for SimGroup {
         self.member.for_poller.notify_one();
     }
 
+    /// A static member says nothing: its session ends by itself, or it comes back before.
     async fn leave(&self) {
         self.member.client.host.halt_if_dead().await;
         let left = {
@@ -413,6 +438,7 @@ impl Group for SimGroup {
         commits::settled(&self.member, &[]).await;
         if let (Some(coordinator), member_id) = left
             && !member_id.is_empty()
+            && self.member.instance_id.is_none()
         {
             membership::send_leave(&self.member, coordinator, member_id).await;
         }

@@ -1,40 +1,68 @@
 //! The background half of a group member: joins, heartbeats, and notices what was lost.
 //!
-//! The classic protocol, eager: before each join everything owned is given up, and the application must have released
-//! every event first. Heartbeats go on during a drain, so that a drain may last longer than the session.
+//! The classic protocol. An eager member gives up everything it owns before each join, and the application must have
+//! released every event first. A cooperative member joins with what it owns, learns from the assignment what goes,
+//! has that released, and joins again. Heartbeats go on during a drain, so that a drain may last longer than the
+//! session; none are sent while a join is parked, as librdkafka does it. So a cooperative member whose join was lost
+//! on the way believes in its partitions until a commit is refused or the join is given up.
+
+mod joining;
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::select;
+use futures_util::future::{Either, select};
 use seriatim_core::env::Instant;
-use seriatim_core::identity::{Epoch, TopicPartition};
-use seriatim_core::transport::{Assignment, Committed, ErrorKind, Polled};
+use seriatim_core::identity::TopicPartition;
+use seriatim_core::transport::ErrorKind;
 
-use super::assignor::{Assignor, Range};
-use super::group::{Member, Owned};
-use super::{broker_error, error_kind, fetcher};
-use crate::cluster::protocol::{
-    BrokerId, CommittedOffset, ErrorCode, GroupProtocol, JoinGroup, Joined, Request, Response, Subscription,
-};
+use super::group::{Member, State};
+use super::{broker_error, error_kind};
+use crate::cluster::protocol::{BrokerId, ErrorCode, Request, Response};
 
 /// Part of the poll limit that is kept for the last commit of a drain, at most.
 const COMMIT_RESERVE_MAX: Duration = Duration::from_secs(1);
 
-/// A rebalance is to be begun again.
+/// The present turn of the membership is over: begin a new one.
 struct Again;
+
+/// What the membership waits for, beside its work.
+struct Clock {
+    next_heartbeat: Instant,
+    /// The last answer of the coordinator that this member lives.
+    last_alive: Instant,
+    next_refresh: Instant,
+    max_age: Duration,
+    /// Partition counts of the subscribed topics, as last compared. As with librdkafka, what a leader learns for its
+    /// assignment does not count: its own refresh finds the growth once more, and rebalances once more.
+    counts: BTreeMap<Arc<str>, u32>,
+}
+
+/// Which part of a turn is under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A join is parked, or a sync: no heartbeats.
+    Joining,
+    /// An assignment is taken over, or a revocation is drained.
+    Changing,
+    /// Nothing to do but to read.
+    Steady,
+}
 
 /// Until the member is closed or fails for good.
 pub(super) async fn run(member: Arc<Member>) {
-    loop {
-        if !may_join(&member).await {
-            return;
-        }
-        if let Ok(counts) = join(&member).await {
-            steady(&member, counts).await;
-        }
+    let now = member.client.host.now();
+    let max_age = member.config.metadata_max_age.unwrap_or(member.client.host.shared.config.metadata_max_age);
+    let max_age = max_age.max(Duration::from_millis(1));
+    let mut clock =
+        Clock { next_heartbeat: now, last_alive: now, next_refresh: now + max_age, max_age, counts: BTreeMap::new() };
+    while may_join(&member).await {
+        // Whichever way a turn ends, the next one begins where the state says.
+        let _ = turn(&member, &mut clock).await;
     }
 }
 
@@ -59,272 +87,145 @@ fn is_closed(member: &Member) -> bool {
     state.closed || state.fatal.is_some()
 }
 
-fn fail(member: &Member, code: ErrorCode) {
-    member.lock().fatal = Some(broker_error(code, format!("joining group `{}`", member.group)));
-    member.for_poller.notify_one();
-}
-
-/// The coordinator, looked up for as long as it takes; `None` when the member is closed meanwhile.
-async fn coordinator(member: &Member) -> Option<BrokerId> {
-    loop {
-        if is_closed(member) {
-            return None;
-        }
-        let known = member.lock().coordinator;
-        if known.is_some() {
-            return known;
-        }
-        match member.client.find_coordinator(&member.group).await {
-            Some(found) => member.lock().coordinator = Some(found),
-            None => member.client.back_off().await,
-        }
-    }
-}
-
-/// One join, from `JoinGroup` to an `Assigned` event. Gives the topics' partition counts that it saw.
-async fn join(member: &Member) -> Result<BTreeMap<Arc<str>, u32>, Again> {
-    let to = coordinator(member).await.ok_or(Again)?;
-    // What was known of the topics when the subscription was sent is what a later refresh is compared with.
-    if member.client.refresh(member.config.topics.clone()).await.is_err() {
-        member.client.back_off().await;
-        return Err(Again);
-    }
-    let counts = counts(member, &member.config.topics);
-    let member_id = member.lock().member_id.clone();
-    let protocol = GroupProtocol {
-        name: Range::NAME.into(),
-        subscription: Subscription { topics: member.config.topics.clone(), owned: Vec::new() },
-    };
-    let request = Request::JoinGroup(JoinGroup {
-        group: member.group.clone(),
-        client_id: member.config.client_id.as_str().into(),
-        member_id,
-        instance_id: None,
-        session_timeout: member.config.session_timeout,
-        rebalance_timeout: member.config.poll_limit,
-        protocols: vec![protocol],
-    });
-    let limit = member.config.poll_limit + member.client.request_timeout();
-    let Ok(Response::JoinGroup(joined)) = member.client.send(to, request, limit).await else {
-        return retry_coordinator(member).await;
-    };
-    take_join(member, &joined).await?;
-    let assignment = sync(member, to, &joined).await?;
-    let committed = committed(member, to, &assignment).await?;
-    install(member, committed).await?;
-    Ok(counts)
-}
-
-async fn retry_coordinator<T>(member: &Member) -> Result<T, Again> {
-    member.lock().coordinator = None;
-    member.client.back_off().await;
-    Err(Again)
-}
-
-/// Takes the identity that a join gave.
-async fn take_join(member: &Member, joined: &Joined) -> Result<(), Again> {
-    match joined.error {
-        ErrorCode::None => {
-            let mut state = member.lock();
-            state.member_id = joined.member_id.clone();
-            state.generation = joined.generation;
-            state.lost_by_commit = false;
-            Ok(())
-        }
-        ErrorCode::MemberIdRequired => {
-            member.lock().member_id = joined.member_id.clone();
-            Err(Again)
-        }
-        code => refused(member, code).await,
-    }
-}
-
-/// What a refused join or sync means for the next one.
-async fn refused<T>(member: &Member, code: ErrorCode) -> Result<T, Again> {
-    match code {
-        ErrorCode::UnknownMemberId => member.lock().member_id = "".into(),
-        ErrorCode::IllegalGeneration => {}
-        code if error_kind(code) == ErrorKind::Retriable => {
-            if code != ErrorCode::RebalanceInProgress {
-                return retry_coordinator(member).await;
-            }
-        }
-        code => fail(member, code),
-    }
-    Err(Again)
-}
-
-/// Partition counts of `topics`, as far as they exist.
-fn counts(member: &Member, topics: &[Arc<str>]) -> BTreeMap<Arc<str>, u32> {
-    topics.iter().filter_map(|topic| Some((topic.clone(), member.client.partitions(topic)?))).collect()
-}
-
-/// `SyncGroup`: as the leader with everybody's assignment, as a follower without.
-async fn sync(member: &Member, to: BrokerId, joined: &Joined) -> Result<Vec<TopicPartition>, Again> {
-    let mut assignments = Vec::new();
-    if joined.leader == joined.member_id {
-        let mut topics: Vec<_> =
-            joined.members.iter().flat_map(|member| member.subscription.topics.iter().cloned()).collect();
-        topics.sort();
-        topics.dedup();
-        if counts(member, &topics).len() < topics.len() {
-            let _ = member.client.refresh(topics.clone()).await;
-        }
-        assignments = Range::assign(&joined.members, &counts(member, &topics));
-    }
-    let request = Request::SyncGroup {
-        group: member.group.clone(),
-        generation: joined.generation,
-        member_id: joined.member_id.clone(),
-        instance_id: None,
-        assignments,
-    };
-    let limit = member.config.poll_limit + member.client.request_timeout();
-    match member.client.send(to, request, limit).await {
-        Ok(Response::SyncGroup { error: ErrorCode::None, mut assignment }) => {
-            assignment.sort();
-            Ok(assignment)
-        }
-        Ok(Response::SyncGroup { error, .. }) => refused(member, error).await,
-        _ => retry_coordinator(member).await,
-    }
-}
-
-/// What the group committed for `partitions`.
-async fn committed(
-    member: &Member,
-    to: BrokerId,
-    partitions: &[TopicPartition],
-) -> Result<Vec<CommittedOffset>, Again> {
-    if partitions.is_empty() {
-        return Ok(Vec::new());
-    }
-    let request = Request::OffsetFetch { group: member.group.clone(), partitions: partitions.to_vec() };
-    match member.client.send(to, request, member.client.request_timeout()).await {
-        Ok(Response::OffsetFetch { error: ErrorCode::None, partitions }) => Ok(partitions),
-        Ok(Response::OffsetFetch { error, .. }) if error_kind(error) != ErrorKind::Retriable => {
-            fail(member, error);
-            Err(Again)
-        }
-        _ => retry_coordinator(member).await,
-    }
-}
-
-/// Takes the assignment over and announces it.
-async fn install(member: &Member, committed: Vec<CommittedOffset>) -> Result<(), Again> {
-    let mut starts = Vec::with_capacity(committed.len());
-    for part in &committed {
-        let mut start = (part.offset >= 0).then_some(part.offset);
-        while start.is_none() {
-            if is_closed(member) {
-                return Err(Again);
-            }
-            let spec = fetcher::reset_spec(member.config.offset_reset);
-            start = member.client.list_offset(&part.partition, spec).await;
-            if start.is_none() {
-                member.client.back_off().await;
-            }
-        }
-        starts.push(start.expect("the loop ends with an offset"));
-    }
+/// Ends the member for good: what it owned is gone, and polls say why.
+pub(super) fn fail(member: &Member, code: ErrorCode) {
     let mut state = member.lock();
-    if state.closed {
-        return Err(Again);
-    }
-    let mut assignments = Vec::with_capacity(committed.len());
-    for (part, start) in committed.into_iter().zip(starts) {
-        let epoch = Epoch(state.next_epoch);
-        state.next_epoch += 1;
-        let fresh = Owned {
-            epoch,
-            next: start,
-            buffer: Default::default(),
-            buffered: 0,
-            paused: false,
-            ending: false,
-            starved: false,
-            out_of_range: false,
-        };
-        state.owned.insert(part.partition.clone(), fresh);
-        let read = |offset| Committed { offset, metadata: part.metadata.to_string() };
-        let committed = (part.offset >= 0).then(|| read(part.offset));
-        assignments.push(Assignment { partition: part.partition, epoch, committed, start });
-    }
-    state.events.push_back(Polled::Assigned(assignments));
+    state.lose();
+    state.fatal = Some(broker_error(code, format!("being a member of group `{}`", member.group)));
     drop(state);
     member.for_poller.notify_one();
-    member.for_fetcher.notify_one();
+    member.for_membership.notify_one();
+}
+
+/// What is owned is gone, by what the coordinator said or must have done.
+fn lose(member: &Member, forget_id: bool) {
+    let mut state = member.lock();
+    if forget_id {
+        state.member_id = "".into();
+    }
+    state.lose();
+    drop(state);
+    member.for_poller.notify_one();
+}
+
+/// From one join to the moment when the member has to join again.
+async fn turn(member: &Member, clock: &mut Clock) -> Result<(), Again> {
+    {
+        let mut state = member.lock();
+        state.rebalancing = false;
+        state.rejoining = !state.owned.is_empty();
+    }
+    let joined = attend(member, clock, Stage::Joining, joining::join(member)).await;
+    member.lock().rejoining = false;
+    let assignment = joined??;
+    let now = member.client.host.now();
+    (clock.last_alive, clock.next_heartbeat) = (now, now + member.config.heartbeat_interval);
+    if clock.counts.is_empty() {
+        clock.counts = joining::counts(member, &member.config.topics);
+    }
+
+    let revoked = revoke(member, |partition| !assignment.contains(partition));
+    if revoked {
+        attend(member, clock, Stage::Changing, until(member, |state| state.unreleased.is_empty())).await?;
+    }
+    let added = {
+        let state = member.lock();
+        assignment.into_iter().filter(|partition| !state.owned.contains_key(partition)).collect()
+    };
+    attend(member, clock, Stage::Changing, joining::install(member, added)).await??;
+    if revoked {
+        // What was given up may go to its next owner now: only another generation says so.
+        return Ok(());
+    }
+    attend(member, clock, Stage::Steady, until(member, |state| state.rebalancing)).await?;
+    if !member.is_cooperative && revoke(member, |_| true) {
+        attend(member, clock, Stage::Changing, until(member, |state| state.unreleased.is_empty())).await?;
+    }
     Ok(())
 }
 
-/// What the steady part waits for.
-struct Clock {
-    next_heartbeat: Instant,
-    /// The last answer of the coordinator that this member lives.
-    last_alive: Instant,
-    next_refresh: Instant,
-    /// A rebalance was announced: rejoin when everything is released.
-    rebalancing: bool,
+/// Announces that what `goes` will go. False when none of it is owned.
+fn revoke(member: &Member, goes: impl Fn(&TopicPartition) -> bool) -> bool {
+    let config = &member.config;
+    let reserve = COMMIT_RESERVE_MAX.min(config.poll_limit / 10);
+    let drain = config.poll_limit.saturating_sub(config.heartbeat_interval).saturating_sub(reserve);
+    let revoked = member.lock().revoke(member.client.host.now() + drain, goes);
+    if revoked {
+        member.for_poller.notify_one();
+    }
+    revoked
 }
 
-/// From an assignment to the moment when the member has to join again.
-async fn steady(member: &Member, mut counts: BTreeMap<Arc<str>, u32>) {
-    let host = &member.client.host;
-    let now = host.now();
-    let max_age = host.shared.config.metadata_max_age;
-    let mut clock = Clock {
-        next_heartbeat: now + member.config.heartbeat_interval,
-        last_alive: now,
-        next_refresh: now + max_age,
-        rebalancing: false,
-    };
+/// Resolves when the state is such. Looked at whenever the membership is woken, which whoever changes it does.
+async fn until(member: &Member, is_such: impl Fn(&State) -> bool) {
+    std::future::poll_fn(|_| if is_such(&member.lock()) { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+/// Does `work`, and beside it all that keeps a member a member. Ends early when it is one no more.
+async fn attend<T>(
+    member: &Member,
+    clock: &mut Clock,
+    stage: Stage,
+    work: impl Future<Output = T>,
+) -> Result<T, Again> {
+    let mut work = pin!(work);
     loop {
-        let wake = {
-            let mut state = member.lock();
-            if state.closed || state.fatal.is_some() {
-                return;
-            }
-            if state.lost_by_commit {
-                state.lose();
-                drop(state);
-                member.for_poller.notify_one();
-                return;
-            }
-            if clock.rebalancing && state.unreleased.is_empty() {
-                return;
-            }
-            let limit = (!state.polling).then(|| state.last_poll + member.config.poll_limit);
-            clock.next_heartbeat.min(clock.next_refresh).min(limit.unwrap_or(clock.next_heartbeat))
-        };
-        select(pin!(member.for_membership.notified()), pin!(host.shared.executor.sleep_until(wake))).await;
-        let now = host.now();
-        if poll_limit_exceeded(member, now).await {
-            return;
+        let wake = next_wake(member, clock, stage)?;
+        let sleep = pin!(member.client.host.shared.executor.sleep_until(wake));
+        let woken = pin!(member.for_membership.notified());
+        if let Either::Left((output, _)) = select(work.as_mut(), select(woken, sleep)).await {
+            return Ok(output);
         }
-        if now >= clock.next_heartbeat && !is_closed(member) && !heartbeat(member, &mut clock).await {
-            return;
+        let now = member.client.host.now();
+        if poll_limit_exceeded(member, now, stage).await {
+            return Err(Again);
         }
-        if now >= clock.next_refresh && !clock.rebalancing {
-            clock.next_refresh = now + max_age;
-            if grew(member, &mut counts).await {
-                begin_rebalance(member, &mut clock);
+        if stage != Stage::Joining && now >= clock.next_heartbeat && !is_closed(member) {
+            heartbeat(member, clock).await?;
+        }
+        if stage == Stage::Steady && now >= clock.next_refresh && !member.lock().rebalancing {
+            clock.next_refresh = now + clock.max_age;
+            if grew(member, &mut clock.counts).await {
+                member.lock().rebalancing = true;
             }
         }
     }
 }
 
-/// Leaves when nobody polled for too long; the loss is told at the next poll, and the next join follows that.
-async fn poll_limit_exceeded(member: &Member, now: Instant) -> bool {
+/// When there is something to do at the latest. An error when the membership is over.
+fn next_wake(member: &Member, clock: &Clock, stage: Stage) -> Result<Instant, Again> {
+    let mut state = member.lock();
+    if state.closed || state.fatal.is_some() {
+        return Err(Again);
+    }
+    if state.lost_by_commit {
+        state.lose();
+        drop(state);
+        member.for_poller.notify_one();
+        return Err(Again);
+    }
+    let far = member.client.host.now() + Duration::from_secs(3_600);
+    let limited = !state.polling && (stage != Stage::Joining || !state.owned.is_empty());
+    let limit = limited.then(|| state.last_poll + member.config.poll_limit);
+    let heartbeat = (stage != Stage::Joining).then_some(clock.next_heartbeat);
+    let refresh = (stage == Stage::Steady).then_some(clock.next_refresh);
+    Ok([limit, heartbeat, refresh].into_iter().flatten().fold(far, Instant::min))
+}
+
+/// Leaves when nobody polled for too long; the loss is told at the next poll, and the next join follows that. A static
+/// member goes without a word.
+async fn poll_limit_exceeded(member: &Member, now: Instant, stage: Stage) -> bool {
     let (coordinator, member_id) = {
         let mut state = member.lock();
-        if state.closed || state.polling || now.since(state.last_poll) < member.config.poll_limit {
+        let is_limited = !state.closed && !state.polling && (stage != Stage::Joining || !state.owned.is_empty());
+        if !is_limited || now.since(state.last_poll) < member.config.poll_limit {
             return false;
         }
         state.exceeded = true;
         state.lose();
         (state.coordinator, std::mem::replace(&mut state.member_id, "".into()))
     };
-    if let Some(coordinator) = coordinator {
+    if let Some(coordinator) = coordinator.filter(|_| member.instance_id.is_none()) {
         send_leave(member, coordinator, member_id).await;
     }
     true
@@ -341,29 +242,14 @@ async fn grew(member: &Member, counts_before: &mut BTreeMap<Arc<str>, u32>) -> b
     if member.client.refresh(member.config.topics.clone()).await.is_err() {
         return false;
     }
-    let now = counts(member, &member.config.topics);
+    let now = joining::counts(member, &member.config.topics);
     let grew = now != *counts_before;
     *counts_before = now;
     grew
 }
 
-/// Announces that everything goes, or rejoins at once when nothing is owned.
-fn begin_rebalance(member: &Member, clock: &mut Clock) {
-    if clock.rebalancing {
-        return;
-    }
-    clock.rebalancing = true;
-    let config = &member.config;
-    let reserve = COMMIT_RESERVE_MAX.min(config.poll_limit / 10);
-    let drain = config.poll_limit.saturating_sub(config.heartbeat_interval).saturating_sub(reserve);
-    member.lock().revoke(member.client.host.now() + drain);
-    member.for_poller.notify_one();
-    // Nothing owned raises no event: the loop then finds nothing unreleased and rejoins.
-    member.for_membership.notify_one();
-}
-
-/// One heartbeat. False when the membership is over.
-async fn heartbeat(member: &Member, clock: &mut Clock) -> bool {
+/// One heartbeat. An error when the membership is over.
+async fn heartbeat(member: &Member, clock: &mut Clock) -> Result<(), Again> {
     let session = member.config.session_timeout;
     let host = &member.client.host;
     let sent_at = host.now();
@@ -373,7 +259,7 @@ async fn heartbeat(member: &Member, clock: &mut Clock) -> bool {
             group: member.group.clone(),
             generation: state.generation,
             member_id: state.member_id.clone(),
-            instance_id: None,
+            instance_id: member.instance_id.clone(),
         };
         (state.coordinator, request)
     };
@@ -392,43 +278,46 @@ async fn heartbeat(member: &Member, clock: &mut Clock) -> bool {
         _ => ErrorCode::NotCoordinator,
     };
     match error {
-        ErrorCode::None => {
+        ErrorCode::None | ErrorCode::RebalanceInProgress => {
             let mut state = member.lock();
             (clock.last_alive, state.coordinator) = (sent_at, to);
-        }
-        ErrorCode::RebalanceInProgress => {
-            member.lock().coordinator = to;
-            clock.last_alive = sent_at;
-            begin_rebalance(member, clock);
+            state.rebalancing |= error == ErrorCode::RebalanceInProgress;
         }
         ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration => {
-            let mut state = member.lock();
-            if error == ErrorCode::UnknownMemberId {
-                state.member_id = "".into();
-            }
-            state.lose();
-            drop(state);
-            member.for_poller.notify_one();
-            return false;
+            lose(member, error == ErrorCode::UnknownMemberId);
+            return Err(Again);
         }
         ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable => {
             member.lock().coordinator = None;
             clock.next_heartbeat = host.now() + host.shared.config.retry_backoff;
             if host.now() >= clock.last_alive + session {
                 // The coordinator must have given this member up by now.
-                let mut state = member.lock();
-                state.member_id = "".into();
-                state.lose();
-                drop(state);
-                member.for_poller.notify_one();
-                return false;
+                lose(member, true);
+                return Err(Again);
             }
         }
         code => {
-            member.lock().lose();
             fail(member, code);
-            return false;
+            return Err(Again);
         }
     }
-    true
+    Ok(())
+}
+
+/// What a refused join or sync means for the next one.
+async fn refused<T>(member: &Member, code: ErrorCode) -> Result<T, Again> {
+    match code {
+        ErrorCode::UnknownMemberId => lose(member, true),
+        ErrorCode::IllegalGeneration => lose(member, false),
+        ErrorCode::RebalanceInProgress => {}
+        code if error_kind(code) == ErrorKind::Retriable => return retry_coordinator(member).await,
+        code => fail(member, code),
+    }
+    Err(Again)
+}
+
+async fn retry_coordinator<T>(member: &Member) -> Result<T, Again> {
+    member.lock().coordinator = None;
+    member.client.back_off().await;
+    Err(Again)
 }

@@ -1,72 +1,35 @@
 //! The idempotent producer: partitions, batches, pipelines, and retries for ever in order.
 //!
-//! One task sends; [`SimProducer`] only enqueues. Order in a partition rests on three rules: records are enqueued in
-//! the order of the calls, a batch keeps its sequence for life, and a partition with something to repeat sends nothing
-//! newer until all that it has out is answered.
+//! [`SimProducer`] only enqueues. One task sends ([`sender`]), one asks for metadata ([`metadata`]). Order in a partition
+//! rests on the rules of its [`lane`]. Beside them, as in librdkafka:
+//! - The number of partitions is the one that the producer knows. Growth is noticed when its metadata has its age, or
+//!   when it is asked for anew because a broker did not know a partition or its leader.
+//! - A record of a topic that is not known yet waits, and is given its partition when it is; those that name their
+//!   partition go first then. A named partition beyond the known ones makes the producer ask again before it refuses.
+//! - A topic is taken for absent when it was known and metadata say that it is gone, or when it never was and its time to
+//!   appear is over. What waits for it is refused then; a later record makes the producer ask again.
 
+mod lane;
+mod metadata;
 mod sender;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use seriatim_core::env::Instant;
+use bytes::Bytes;
 use seriatim_core::identity::TopicPartition;
-use seriatim_core::partitioner;
 use seriatim_core::transport::{Appended, Delivery, ErrorKind, Outgoing, Producer, ProducerConfig, TransportError};
 use tokio::sync::{Notify, oneshot};
 
+use self::lane::{Lane, Owner, Pending};
+use self::metadata::{Place, Topic};
 use super::{Client, TRIES_MAX, broker_error};
-use crate::cluster::protocol::{BATCH_OVERHEAD_BYTES, BrokerId, ErrorCode, ProducerId, Record, Request, Response};
+use crate::cluster::protocol::{BrokerId, ErrorCode, ProducerId, Record, Request, Response};
 use crate::env::wall_micros;
 use crate::executor::lock;
-
-/// `max.in.flight.requests.per.connection`: what an idempotent producer may have out.
-const IN_FLIGHT_MAX: usize = 5;
-/// `batch.num.messages`.
-const BATCH_RECORDS_MAX: usize = 10_000;
-/// Tries of a batch for a topic that does not exist.
-const UNKNOWN_TOPIC_TRIES_MAX: u32 = 30;
+use crate::history::What;
 
 type Outcome = Result<Appended, TransportError>;
-
-/// A record in the queue of its partition.
-#[derive(Debug)]
-struct Pending {
-    record: Record,
-    bytes: usize,
-    owner: Owner,
-}
-
-/// Which record of which `send_all` this is.
-#[derive(Clone, Copy, Debug)]
-struct Owner {
-    call: u64,
-    place: usize,
-}
-
-/// Records that were given a sequence and are sent together until they are answered.
-#[derive(Debug)]
-struct Batch {
-    partition: TopicPartition,
-    base_sequence: i32,
-    records: Arc<[Record]>,
-    owners: Vec<Owner>,
-    tries: u32,
-}
-
-#[derive(Debug, Default)]
-struct Lane {
-    next_sequence: i32,
-    queue: VecDeque<Pending>,
-    /// To be sent again, by sequence.
-    retry: VecDeque<Batch>,
-    /// Base sequences of what is out.
-    out: BTreeSet<i32>,
-    /// Base sequences from the oldest open batch on, answered or not. The broker knows a resend by its last five
-    /// batches only, so there are never more.
-    window: VecDeque<i32>,
-    not_before: Instant,
-}
 
 /// One `send_all`.
 #[derive(Debug)]
@@ -76,17 +39,19 @@ struct Call {
     done: oneshot::Sender<Vec<Outcome>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     closed: bool,
     fatal: Option<TransportError>,
     lanes: BTreeMap<TopicPartition, Lane>,
+    topics: BTreeMap<Arc<str>, Topic>,
     calls: BTreeMap<u64, Call>,
     next_call: u64,
-    /// Records enqueued and not answered.
+    /// Records enqueued and not answered, and their bytes.
     held: usize,
-    /// When the oldest record that waits for company has waited enough.
-    linger_until: Option<Instant>,
+    /// The history knows that callers had to wait; once is enough.
+    told_full: bool,
+    held_bytes: usize,
     /// Somebody waits for everything: no lingering.
     flushing: usize,
     in_flight: BTreeMap<BrokerId, usize>,
@@ -101,6 +66,7 @@ struct Core {
     /// Order of `send_all` calls.
     gate: tokio::sync::Mutex<()>,
     for_sender: Notify,
+    for_metadata: Notify,
     /// Something was answered: there is room, or a flush may be over.
     answered: Notify,
 }
@@ -121,6 +87,7 @@ impl Drop for Last {
         if !self.0.client.host.is_dead() {
             self.0.lock().closed = true;
             self.0.for_sender.notify_one();
+            self.0.for_metadata.notify_one();
         }
     }
 }
@@ -134,6 +101,7 @@ impl SimProducer {
             if let Ok(Response::InitProducerId { producer }) = client.ask_any(Request::InitProducerId).await {
                 let core = Arc::new(Core::new(client, config, producer));
                 core.client.host.spawn(sender::run(core.clone()));
+                core.client.host.spawn(metadata::run(core.clone()));
                 return Ok(SimProducer { _last: Arc::new(Last(core.clone())), core });
             }
         }
@@ -142,26 +110,23 @@ impl SimProducer {
     }
 }
 
+/// How far the enqueuing of one record came.
+enum Step {
+    Done,
+    /// The producer is full. The record is given back.
+    Full(Outgoing),
+}
+
 impl Core {
     fn new(client: Client, config: ProducerConfig, id: ProducerId) -> Self {
-        let state = State {
-            closed: false,
-            fatal: None,
-            lanes: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            next_call: 0,
-            held: 0,
-            linger_until: None,
-            flushing: 0,
-            in_flight: BTreeMap::new(),
-        };
         Core {
             client,
             config,
             id,
-            state: Mutex::new(state),
+            state: Mutex::default(),
             gate: tokio::sync::Mutex::new(()),
             for_sender: Notify::new(),
+            for_metadata: Notify::new(),
             answered: Notify::new(),
         }
     }
@@ -170,72 +135,80 @@ impl Core {
         lock(&self.state)
     }
 
-    /// Bytes that a record or a batch may take: the client's limit and the broker's.
-    fn batch_bytes_max(&self) -> usize {
-        self.client.host.shared.config.cluster.message_max_bytes - BATCH_OVERHEAD_BYTES
+    /// A partition out of `count`, from the process's own stream.
+    fn draw(&self, count: u32) -> i32 {
+        let drawn = lock(&self.client.host.life.random).next_u64() % u64::from(count.max(1));
+        i32::try_from(drawn).unwrap_or(0)
     }
 
-    /// The partition of a record without one: by its key, or any one that is the same for the whole call.
-    async fn place(&self, record: &Outgoing, any: u64) -> Result<TopicPartition, TransportError> {
-        let count = self.client.partitions_of(&record.topic, UNKNOWN_TOPIC_TRIES_MAX as usize).await?;
-        let number = match (record.partition, &record.key) {
-            (Some(partition), _) => partition,
-            (None, Some(key)) => partitioner::partition(key, count),
-            (None, None) => i32::try_from(any % u64::from(count.max(1))).unwrap_or(0),
-        };
-        if number < 0 || number.unsigned_abs() >= count {
-            let context = format!("producing to partition {number} of `{}`, which has {count}", record.topic);
-            return Err(broker_error(ErrorCode::UnknownTopicOrPartition, context));
+    /// Enqueues one record, unless the producer is full.
+    fn enqueue(&self, state: &mut State, outgoing: Outgoing, (call, place): (u64, usize)) -> Step {
+        let owner = Owner { call, place, bytes: bytes(&outgoing) };
+        if let Some(error) = state.fatal.clone() {
+            state.settle(owner, Err(error));
+            return Step::Done;
         }
-        Ok(TopicPartition { topic: record.topic.clone(), partition: number })
+        let now = self.client.host.now();
+        let is_full = state.held >= self.config.queue_records_max.max(1)
+            || state.held_bytes.saturating_add(owner.bytes) > self.config.queue_bytes_max;
+        if is_full && state.held > 0 {
+            if !std::mem::replace(&mut state.told_full, true) {
+                self.tell_full(state.held);
+            }
+            return Step::Full(outgoing);
+        }
+        let Outgoing { topic, partition, key, value, headers } = outgoing;
+        let timestamp_millis = (wall_micros(&self.client.host, now) / 1_000) as i64;
+        let record = Record { key, value, headers, timestamp_millis };
+        let bytes = record.bytes_max();
+        if bytes > self.config.record_bytes_max {
+            let context = format!("producing a record of {bytes} bytes to `{topic}`");
+            state.settle(owner, Err(broker_error(ErrorCode::MessageTooLarge, context)));
+            return Step::Done;
+        }
+        state.held += 1;
+        state.held_bytes += owner.bytes;
+        let pending = Pending { record, bytes, owner, enqueued: now };
+        let known = state.topics.entry(topic.clone()).or_insert_with(|| Topic::new(now));
+        match known.place(self, &pending, partition) {
+            Place::At(partition) => self.put(state, TopicPartition { topic, partition }, pending),
+            Place::Wait => {
+                known.unassigned.push_back((partition, pending));
+                self.for_metadata.notify_one();
+            }
+        }
+        Step::Done
     }
 
-    /// Enqueues one record, waiting while the producer is full.
-    async fn enqueue(&self, record: Outgoing, any: u64, owner: Owner) {
-        let placed = self.place(&record, any).await;
-        let pending = Pending {
-            bytes: 0,
-            owner,
-            record: Record {
-                key: record.key,
-                value: record.value,
-                headers: record.headers,
-                timestamp_millis: (wall_micros(&self.client.host, self.client.host.now()) / 1_000) as i64,
-            },
-        };
-        let bytes = pending.record.bytes_max();
-        let partition = match placed {
-            Ok(_) if bytes > self.config.record_bytes_max.min(self.batch_bytes_max()) => {
-                let context = format!("producing a record of {bytes} bytes to `{}`", record.topic);
-                return self.lock().settle(owner, Err(broker_error(ErrorCode::MessageTooLarge, context)));
-            }
-            Ok(partition) => partition,
-            Err(error) => return self.lock().settle(owner, Err(error)),
-        };
-        loop {
-            let room = self.answered.notified();
-            {
-                let mut state = self.lock();
-                if let Some(error) = state.fatal.clone() {
-                    return state.settle(owner, Err(error));
-                }
-                if state.held < self.config.queue_records_max.max(1) {
-                    state.held += 1;
-                    let linger_until = self.client.host.now() + self.config.linger;
-                    if state.linger_until.is_none() {
-                        state.linger_until = Some(linger_until);
-                        self.for_sender.notify_one();
-                    }
-                    state.lanes.entry(partition).or_default().queue.push_back(Pending { bytes, ..pending });
-                    return;
-                }
-            }
-            room.await;
+    /// Writes into the history that callers have to wait.
+    fn tell_full(&self, held: usize) {
+        let life = &self.client.host.life;
+        let what = What::FaultInjected { kind: "full-queue".into(), target: life.node.clone(), in_flight: held as u64 };
+        self.client.host.shared.lock().recorder.record(&life.node, life.incarnation, what);
+    }
+
+    /// Puts a record into the queue of its partition.
+    fn put(&self, state: &mut State, partition: TopicPartition, pending: Pending) {
+        let lane = state.lanes.entry(partition).or_default();
+        let wakes = lane.push(pending, &self.config);
+        if wakes {
+            self.for_sender.notify_one();
         }
     }
 }
 
+/// What a record counts for in the queue's bound.
+fn bytes(outgoing: &Outgoing) -> usize {
+    let of = |part: &Option<Bytes>| part.as_ref().map_or(0, Bytes::len);
+    let headers: usize = outgoing.headers.iter().map(|header| header.name.len() + header.value.len()).sum();
+    of(&outgoing.key) + of(&outgoing.value) + headers
+}
+
 impl State {
+    fn is_over(&self) -> bool {
+        self.closed || self.fatal.is_some()
+    }
+
     /// Gives one record its outcome; the last of a call resolves it.
     fn settle(&mut self, owner: Owner, outcome: Outcome) {
         let Some(call) = self.calls.get_mut(&owner.call) else { return };
@@ -251,14 +224,74 @@ impl State {
         }
     }
 
+    /// Gives a record that was enqueued its outcome, and its room back.
+    fn end(&mut self, owner: Owner, outcome: Outcome) {
+        self.held -= 1;
+        self.held_bytes -= owner.bytes;
+        self.settle(owner, outcome);
+    }
+
     /// The producer is of no use any more: everything open fails.
     fn fail(&mut self, error: TransportError) {
         self.fatal = Some(error.clone());
         self.lanes.clear();
-        self.held = 0;
+        self.topics.clear();
+        (self.held, self.held_bytes) = (0, 0);
         for (_, call) in std::mem::take(&mut self.calls) {
             let outcomes = call.outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(error.clone())));
             let _ = call.done.send(outcomes.collect());
+        }
+    }
+}
+
+/// A `send_all` in progress: what it did not come to, when it is dropped, was never sent.
+struct Enqueuing<'a> {
+    core: &'a Core,
+    call: u64,
+    next: usize,
+    records: usize,
+}
+
+impl Drop for Enqueuing<'_> {
+    fn drop(&mut self) {
+        if self.next == self.records {
+            return;
+        }
+        let mut state = self.core.lock();
+        for place in self.next..self.records {
+            let error = TransportError::new(ErrorKind::Retriable, "CANCELLED", "enqueuing a record");
+            state.settle(Owner { call: self.call, place, bytes: 0 }, Err(error));
+        }
+        drop(state);
+        self.core.answered.notify_waiters();
+    }
+}
+
+impl Enqueuing<'_> {
+    /// Enqueues what is left, waiting while the producer is full.
+    async fn run(&mut self, records: Vec<Outgoing>) {
+        let mut records = records.into_iter();
+        let mut next = records.next();
+        while next.is_some() {
+            let room = self.core.answered.notified();
+            {
+                let mut state = self.core.lock();
+                while let Some(record) = next.take() {
+                    match self.core.enqueue(&mut state, record, (self.call, self.next)) {
+                        Step::Done => {
+                            self.next += 1;
+                            next = records.next();
+                        }
+                        Step::Full(record) => {
+                            next = Some(record);
+                            break;
+                        }
+                    }
+                }
+            }
+            if next.is_some() {
+                room.await;
+            }
         }
     }
 }
@@ -275,22 +308,16 @@ impl Producer for SimProducer {
             return delivery;
         }
         let gate = core.gate.lock().await;
-        let call = {
+        let mut enqueuing = {
             let mut state = core.lock();
             let call = state.next_call;
             state.next_call += 1;
             let outcomes = records.iter().map(|_| None).collect();
             state.calls.insert(call, Call { outcomes, open: records.len(), done });
-            call
+            Enqueuing { core, call, next: 0, records: records.len() }
         };
-        let any = if records.iter().any(|record| record.partition.is_none() && record.key.is_none()) {
-            lock(&core.client.host.life.random).next_u64()
-        } else {
-            0
-        };
-        for (place, record) in records.into_iter().enumerate() {
-            core.enqueue(record, any, Owner { call, place }).await;
-        }
+        enqueuing.run(records).await;
+        drop(enqueuing);
         drop(gate);
         delivery
     }

@@ -1,6 +1,7 @@
 //! What every part of the cluster acts through: the time, answers, timers and the audit.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use seriatim_core::env::Instant;
 use super::audit::Audit;
 use super::config::ClusterConfig;
 use super::inbox::{Inbox, RequestId};
-use super::protocol::{ProducerId, Response};
+use super::protocol::{ErrorCode, ProducePartition, ProducerId, Response};
 
 /// Something that happens by time alone.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +44,19 @@ pub(super) enum Phase {
 /// Key of an armed timer: when, and a number in the order of arming.
 pub(super) type TimerKey = (Instant, u64);
 
+/// Decides for each batch whether it is refused, and how, instead of appended.
+pub type ProduceHook = Box<dyn FnMut(&ProducePartition) -> Option<ErrorCode> + Send>;
+
+/// A hook, or none.
+#[derive(Default)]
+pub(super) struct Hook(pub(super) Option<ProduceHook>);
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "a hook" } else { "no hook" })
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) config: ClusterConfig,
@@ -53,6 +67,7 @@ pub(super) struct Context {
     pub(super) audit: Vec<(Instant, Audit)>,
     members_named: u64,
     producers_named: i64,
+    pub(super) on_produce: Hook,
 }
 
 impl Context {
@@ -66,6 +81,7 @@ impl Context {
             audit: Vec::new(),
             members_named: 0,
             producers_named: 0,
+            on_produce: Hook::default(),
         }
     }
 

@@ -37,6 +37,8 @@ error_codes! {
     UnknownTopicOrPartition = 3 "UNKNOWN_TOPIC_OR_PARTITION",
     /// Another broker leads the partition: refresh the metadata.
     NotLeaderOrFollower = 6 "NOT_LEADER_OR_FOLLOWER",
+    /// The request took too long at the broker.
+    RequestTimedOut = 7 "REQUEST_TIMED_OUT",
     /// The record batch is larger than the broker takes.
     MessageTooLarge = 10 "MESSAGE_TOO_LARGE",
     /// The metadata of a committed offset is too long.
@@ -47,6 +49,8 @@ error_codes! {
     NotCoordinator = 16 "NOT_COORDINATOR",
     /// A topic name that is not allowed.
     InvalidTopicException = 17 "INVALID_TOPIC_EXCEPTION",
+    /// Too few copies are in sync: nothing was appended.
+    NotEnoughReplicas = 19 "NOT_ENOUGH_REPLICAS",
     /// The generation is not the group's current one.
     IllegalGeneration = 22 "ILLEGAL_GENERATION",
     /// No protocol in common with the other members.
@@ -71,6 +75,8 @@ error_codes! {
     OutOfOrderSequenceNumber = 45 "OUT_OF_ORDER_SEQUENCE_NUMBER",
     /// The producer's epoch is older than one already seen.
     InvalidProducerEpoch = 47 "INVALID_PRODUCER_EPOCH",
+    /// The partition has forgotten the producer.
+    UnknownProducerId = 59 "UNKNOWN_PRODUCER_ID",
     /// There is no such group (OffsetCommit v9 and later).
     GroupIdNotFound = 69 "GROUP_ID_NOT_FOUND",
     /// Join again with the member id of this answer.

@@ -148,6 +148,7 @@ impl Group {
             cx.answer(parked, Response::SyncGroup { error: ErrorCode::FencedInstanceId, assignment: Vec::new() });
         }
         member.update(join);
+        member.is_successor = true;
         member.forget_timer();
         member.renew(cx, &self.name);
         let was_leader = self.leader.as_ref() == Some(&old);
@@ -197,6 +198,9 @@ impl Group {
                 member.owes_sync = false;
                 member.renew(cx, &self.name);
                 let assignment = member.assignment.clone();
+                if std::mem::take(&mut member.is_successor) {
+                    self.tell_assigned(cx, place);
+                }
                 cx.answer(request, Response::SyncGroup { error: ErrorCode::None, assignment });
             }
         }

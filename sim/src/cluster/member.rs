@@ -25,6 +25,8 @@ pub(super) struct Member {
     pub(super) owes_sync: bool,
     /// Whether its first join was not answered yet: only then may it expire while it is parked.
     pub(super) is_new: bool,
+    /// Whether it took the place of another with its instance id, and has not asked for the assignment yet.
+    pub(super) is_successor: bool,
     session_timeout: Duration,
     deadline: Instant,
     /// Time of the timer that counts. A renewal only moves `deadline`; the timer is armed again when it fires early.
@@ -44,6 +46,7 @@ impl Member {
             syncing: None,
             owes_sync: false,
             is_new: true,
+            is_successor: false,
             session_timeout: join.session_timeout,
             deadline: Instant::default(),
             armed_at: None,

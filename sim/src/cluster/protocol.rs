@@ -218,12 +218,20 @@ pub struct GroupProtocol {
 }
 
 /// A member's subscription.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// Topics.
     pub topics: Vec<Arc<str>>,
-    /// Partitions that the member owns while it joins (cooperative protocols).
+    /// Partitions that the member owns while it joins (cooperative protocols), or owned last (sticky).
     pub owned: Vec<TopicPartition>,
+    /// The generation in which it got them; −1 for none.
+    pub generation: i32,
+}
+
+impl Default for Subscription {
+    fn default() -> Self {
+        Subscription { topics: Vec::new(), owned: Vec::new(), generation: -1 }
+    }
 }
 
 /// An `OffsetCommit` request.

@@ -162,17 +162,25 @@ impl Group {
     /// The leader's assignment takes effect. Members that it leaves out get nothing.
     pub(super) fn assign(&mut self, cx: &mut Context, mut assignments: Vec<(Arc<str>, Vec<TopicPartition>)>) {
         self.enter(cx, GroupState::Stable);
-        for member in &mut self.members {
+        for place in 0..self.members.len() {
+            let member = &mut self.members[place];
             let given = assignments.iter_mut().find(|(id, _)| *id == member.id);
             member.assignment = given.map(|(_, partitions)| std::mem::take(partitions)).unwrap_or_default();
-            cx.tell(Audit::Assigned {
-                group: Arc::clone(&self.name),
-                member: Arc::clone(&member.id),
-                generation: self.generation,
-                partitions: member.assignment.clone(),
-            });
+            member.is_successor = false;
+            self.tell_assigned(cx, place);
         }
         self.answer_syncs(cx, ErrorCode::None);
+    }
+
+    /// What the member at `place` has from now on. A successor has what it found.
+    pub(super) fn tell_assigned(&self, cx: &mut Context, place: usize) {
+        let member = &self.members[place];
+        cx.tell(Audit::Assigned {
+            group: Arc::clone(&self.name),
+            member: Arc::clone(&member.id),
+            generation: self.generation,
+            partitions: member.assignment.clone(),
+        });
     }
 
     fn answer_syncs(&mut self, cx: &mut Context, error: ErrorCode) {

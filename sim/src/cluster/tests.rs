@@ -110,7 +110,7 @@ fn fetch(offset: i64, max_wait: u64) -> Request {
 }
 
 fn protocols(names: &[&str]) -> Vec<GroupProtocol> {
-    let subscription = Subscription { topics: vec!["t".into()], owned: Vec::new() };
+    let subscription = Subscription { topics: vec!["t".into()], ..Subscription::default() };
     names.iter().map(|name| GroupProtocol { name: (*name).into(), subscription: subscription.clone() }).collect()
 }
 

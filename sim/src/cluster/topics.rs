@@ -100,7 +100,9 @@ impl Topics {
         let mut append = |batch: ProducePartition| {
             let bytes_max = cx.config.message_max_bytes;
             let count = batch.records.len() as u32;
-            let result = self.led_by_mut(to, &batch.partition).and_then(|partition| {
+            let refusal = cx.on_produce.0.as_mut().and_then(|refuses| refuses(&batch));
+            let result = refusal.map_or(Ok(()), Err).and_then(|()| {
+                let partition = self.led_by_mut(to, &batch.partition)?;
                 let append = partition.log.append(batch.producer, batch.base_sequence, batch.records, bytes_max)?;
                 if !append.duplicate && !partition.waiters.is_empty() {
                     woken.extend_from_slice(&partition.waiters);
@@ -254,6 +256,15 @@ impl Topics {
             (topic, error)
         };
         Response::CreatePartitions { topics: topics.into_iter().map(&mut grow).collect() }
+    }
+
+    pub(super) fn move_leader(&mut self, cx: &mut Context, at: &TopicPartition, to: BrokerId) -> bool {
+        let Some(partition) = self.find_mut(at) else { return false };
+        partition.leader = to;
+        for fetch in partition.waiters.clone() {
+            self.finish_fetch(cx, fetch);
+        }
+        true
     }
 
     /// Removes a topic. Fetches parked on it are answered.

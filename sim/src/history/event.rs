@@ -158,6 +158,9 @@ pub enum WriteKind {
 /// One write, as an indexer sent it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IndexWrite {
+    /// The index, where the backend has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<CompactString>,
     /// Id in the index.
     pub id: CompactString,
     /// External version; `None` when versions are off.
@@ -170,6 +173,21 @@ pub struct IndexWrite {
     pub ticket: Ticket,
     /// The record that it was read from.
     pub position: Option<Position>,
+}
+
+impl IndexWrite {
+    /// The document that it is about: ids are unique within an index only.
+    pub fn document(&self) -> CompactString {
+        document_key(self.index.as_deref(), &self.id)
+    }
+}
+
+/// The name of a document among those of all indexes: its id, behind the name of its index where there is one.
+pub fn document_key(index: Option<&str>, id: &str) -> CompactString {
+    match index {
+        None => id.into(),
+        Some(index) => compact_str::format_compact!("{index}/{id}"),
+    }
 }
 
 /// What the index answered to one write.

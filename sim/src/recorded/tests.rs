@@ -319,13 +319,14 @@ impl Backend for Answers {
 #[test]
 fn index_writes_are_written_with_a_hash_of_the_body() {
     let op = |id: &str, action| IndexOp {
+        index: None,
         id: id.into(),
         version: Some(Version(7)),
         action,
         ticket: envelope().ticket,
         position: Some(record(5).position),
     };
-    let ops = [op("a", Action::Upsert(Bytes::from_static(b"{}"))), op("b", Action::Delete)];
+    let ops = [op("a", Action::Upsert(Bytes::from_static(b"{}").into())), op("b", Action::Delete)];
     let results = [
         Ok(vec![ItemOutcome::Superseded { current: Version(9) }, ItemOutcome::Rejected { reason: "no".into() }]),
         Err(BackendError::Unavailable("down".into())),

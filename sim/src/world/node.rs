@@ -27,7 +27,7 @@ impl Node {
 
     /// The search backend, as this process reaches it.
     pub fn index(&self) -> SimIndex {
-        SimIndex { host: self.host.clone() }
+        SimIndex::new(self.host.clone())
     }
 
     /// Name of the node.

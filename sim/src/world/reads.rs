@@ -7,11 +7,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use compact_str::CompactString;
 use seriatim_core::identity::{TopicPartition, Version};
-use seriatim_core::transport::{Committed, Watermarks};
+use seriatim_core::transport::{Committed, Header, Outgoing, Watermarks};
 
 use super::World;
 use crate::cluster::audit::GroupState;
-use crate::cluster::protocol::{BatchSlice, BrokerId, CreateTopic, FetchPartition, Record, Request, Response};
+use crate::cluster::protocol::{
+    BatchSlice, BrokerId, CreateTopic, FetchPartition, ProducePartition, Record, Request, Response,
+};
+use crate::env::WALL_START_MICROS;
+use crate::history::{Ack, What};
+use crate::recorded;
 
 impl World {
     /// Creates a topic at once.
@@ -34,6 +39,76 @@ impl World {
         match self.ask(BrokerId(0), Request::CreatePartitions { topics: vec![(name.into(), partitions)] }) {
             Some(Response::CreatePartitions { topics }) if topics.iter().all(|(_, error)| error.is_none()) => {}
             other => panic!("topic `{name}` did not grow: {other:?}"),
+        }
+    }
+
+    /// Deletes a topic at once, with its records and what groups committed for it.
+    ///
+    /// # Panics
+    /// When the cluster refuses it.
+    pub fn delete_topic(&self, name: &str) {
+        match self.ask(BrokerId(0), Request::DeleteTopics { topics: vec![name.into()] }) {
+            Some(Response::DeleteTopics { topics }) if topics.iter().all(|(_, error)| error.is_none()) => {}
+            other => panic!("topic `{name}` was not deleted: {other:?}"),
+        }
+    }
+
+    /// Makes broker `to` the leader of a partition, at once; its log goes along.
+    ///
+    /// # Panics
+    /// When there is no such partition or broker.
+    pub fn move_leader(&self, partition: &TopicPartition, to: i32) {
+        self.note("kafka", &format!("{partition} is led by {to}"));
+        assert!(self.shared.current().cluster.move_leader(partition, BrokerId(to)), "{partition} cannot go to {to}");
+    }
+
+    /// Appends one record as a foreign program does: raw, without an envelope, without idempotence and at once. Its
+    /// offset. The history shows it as produced by the node `foreign`.
+    ///
+    /// # Panics
+    /// When the cluster refuses it.
+    pub fn append(
+        &self,
+        partition: &TopicPartition,
+        key: Option<Bytes>,
+        value: Option<Bytes>,
+        headers: Vec<Header>,
+    ) -> i64 {
+        let outgoing = Outgoing {
+            topic: partition.topic.clone(),
+            partition: Some(partition.partition),
+            key: key.clone(),
+            value: value.clone(),
+            headers: headers.clone(),
+        };
+        let timestamp_millis = (WALL_START_MICROS + self.now().as_micros() as i64) / 1_000;
+        let record = Record { key, value, headers, timestamp_millis };
+        let records = [record].into();
+        let batch = ProducePartition { partition: partition.clone(), producer: None, base_sequence: -1, records };
+        let foreign = self.recorder().node("foreign", 1);
+        let call = recorded::produce_invoked(&foreign, 0, &[outgoing], recorded::no_lifecycle);
+        let leader = self.shared.current().cluster.leader(partition).unwrap_or(BrokerId(0));
+        match self.ask(leader, Request::Produce { partitions: vec![batch] }) {
+            Some(Response::Produce { partitions }) if partitions.iter().all(|one| one.error.is_none()) => {
+                let offset = partitions.first().map_or(-1, |one| one.base_offset);
+                let outcomes = vec![Ack::Ok((partition.partition, offset))];
+                foreign.record(What::ProduceResolved { call, outcomes });
+                offset
+            }
+            other => panic!("nothing was appended to {partition}: {other:?}"),
+        }
+    }
+
+    /// Deletes the topics whose names begin with `prefix`, at once. How many there were.
+    pub fn delete_topics(&self, prefix: &str) -> usize {
+        let Some(Response::Metadata { topics, .. }) = self.ask(BrokerId(0), Request::Metadata { topics: None }) else {
+            return 0;
+        };
+        let doomed = topics.into_iter().map(|topic| topic.topic).filter(|name| name.starts_with(prefix));
+        let doomed: Vec<Arc<str>> = doomed.collect();
+        match self.ask(BrokerId(0), Request::DeleteTopics { topics: doomed }) {
+            Some(Response::DeleteTopics { topics }) => topics.iter().filter(|(_, error)| error.is_none()).count(),
+            _ => 0,
         }
     }
 

@@ -15,8 +15,9 @@ fn at(micros: u64) -> Instant {
 }
 
 fn upsert(id: &str, version: impl Into<Option<i64>>, document: &'static str) -> IndexOp {
-    let action = Action::Upsert(Bytes::from_static(document.as_bytes()));
-    IndexOp { id: id.into(), version: version.into().map(Version), action, ticket: Ticket::default(), position: None }
+    let action = Action::Upsert(Bytes::from_static(document.as_bytes()).into());
+    let (version, ticket) = (version.into().map(Version), Ticket::default());
+    IndexOp { index: None, id: id.into(), version, action, ticket, position: None }
 }
 
 fn delete(id: &str, version: impl Into<Option<i64>>) -> IndexOp {
@@ -39,6 +40,19 @@ fn a_forgotten_tombstone_lets_a_late_write_win() {
     assert_eq!((index.visible_changes(), index.tombstones_forgotten()), (2, 0));
     assert_eq!(index.apply(at(10), &[upsert("doc", 15, "late")]), Ok(vec![ItemOutcome::Applied]));
     assert_eq!((index.get("doc").map(|(version, _)| version), index.tombstones_forgotten()), (Some(Version(15)), 2));
+}
+
+#[test]
+fn one_id_in_two_indexes_is_two_documents() {
+    let mut index = MemoryIndex::new(RETENTION);
+    let elsewhere = |op| IndexOp { index: Some("books".into()), ..op };
+    let ops = [upsert("doc", 10, "a"), elsewhere(upsert("doc", 5, "b")), elsewhere(upsert("other", 5, "c"))];
+    assert_eq!(index.apply(at(0), &ops), Ok(vec![ItemOutcome::Applied; 3]));
+    assert_eq!(index.apply(at(1), &[delete("doc", 20)]), Ok(vec![ItemOutcome::Applied]));
+    assert_eq!((index.get("doc"), view(&index), index.len()), (None, Vec::new(), 2));
+    assert_eq!(index.documents_in("books").map(|(id, ..)| id).collect::<Vec<_>>(), ["doc", "other"]);
+    index.expire(at(11));
+    assert_eq!((index.tombstones_forgotten(), index.len()), (1, 2));
 }
 
 #[test]
@@ -177,7 +191,7 @@ proptest! {
             let (seen, changes) = (view(&index), index.visible_changes());
             if expected == ItemOutcome::Applied {
                 let version = op.version.map_or(current.unwrap_or(0) + 1, |version| version.0);
-                let document = if let Action::Upsert(document) = &op.action { Some(document.clone()) } else { None };
+                let document = if let Action::Upsert(body) = &op.action { Some(body.json().clone()) } else { None };
                 model.insert(op.id.to_string(), (version, document, now));
             }
             prop_assert_eq!(index.apply(now, &[op]), Ok(vec![expected]));

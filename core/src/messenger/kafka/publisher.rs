@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use compact_str::CompactString;
 
-use super::{KafkaConfig, TOO_LARGE, dead_letter, event_records, pinned_partition, refusal};
+use super::KafkaConfig;
+use super::outbox::{TOO_LARGE, UNKNOWN_TOPIC, dead_letter, event_records, pinned_partition, refusal};
 use crate::env::Env;
 use crate::event::{self, Event};
 use crate::identity::{Envelope, RunId, TopicPartition};
@@ -36,11 +37,13 @@ pub struct KafkaPublisher<E, T> {
     env: E,
     transport: T,
     config: Arc<KafkaConfig>,
+    /// Whether documents go from workers to indexers through a topic.
+    has_dest: bool,
 }
 
 impl<E: Env, T: Transport> KafkaPublisher<E, T> {
-    pub(super) fn new(env: E, transport: T, config: Arc<KafkaConfig>) -> Self {
-        KafkaPublisher { env, transport, config }
+    pub(in crate::messenger) fn new(env: E, transport: T, config: Arc<KafkaConfig>, has_dest: bool) -> Self {
+        KafkaPublisher { env, transport, config, has_dest }
     }
 
     /// Repeats `request` while its error may pass.
@@ -129,6 +132,15 @@ fn may_pass(error: &TransportError) -> bool {
     matches!(error.kind, ErrorKind::Retriable | ErrorKind::UnknownOutcome)
 }
 
+/// What a run is told whose topic was deleted under it.
+fn gone(topic: &str, error: &TransportError) -> MessengerError {
+    let problem = format!(
+        "it was deleted or made anew while the run needed it ({error}), so that the run cannot know what became of its \
+         documents; publish the input again as a new run, and keep the topics of a run until it has ended"
+    );
+    MessengerError::Topic { topic: topic.to_owned(), problem }
+}
+
 /// The only result of a request about one thing.
 async fn first<R>(request: impl Future<Output = Vec<Result<R, TransportError>>>) -> Result<R, TransportError> {
     request
@@ -144,11 +156,14 @@ impl<E: Env, T: Transport> PublisherMessenger for KafkaPublisher<E, T> {
 
     async fn open(self, run: RunId) -> Result<(Opened, Self::Sender, Self::Events), MessengerError> {
         let source_partitions = self.partition_count(&self.config.topics.source).await?;
-        let dest_partitions = self.partition_count(&self.config.topics.dest).await?;
+        let dest_partitions = match self.has_dest {
+            true => self.partition_count(&self.config.topics.dest).await?,
+            false => 0,
+        };
         let event_topic = self.config.topics.event(run);
         self.create_event_topic(&event_topic).await?;
         let clock_floor = self.clock_floor(source_partitions).await?;
-        let from = vec![(TopicPartition::new(event_topic, 0), 0)];
+        let from = vec![(TopicPartition::new(event_topic.clone(), 0), 0)];
         let reader = self.retried(|| self.transport.assign("seriatim-events".into(), from.clone())).await?;
         let producer = self.retried(|| self.transport.producer(self.config.producer.clone())).await?;
         let sender = KafkaSender {
@@ -160,7 +175,8 @@ impl<E: Env, T: Transport> PublisherMessenger for KafkaPublisher<E, T> {
             records_out: 0,
             bytes_out: 0,
         };
-        let events = KafkaEvents::<E, T> { env: self.env, reader };
+        let admin = self.transport.admin();
+        let events = KafkaEvents::<E, T> { env: self.env, topic: event_topic, admin, reader };
         Ok((Opened { clock_floor, source_partitions, dest_partitions }, sender, events))
     }
 }
@@ -205,6 +221,7 @@ impl<E: Env, T: Transport> KafkaSender<E, T> {
                 }
                 // Of a dead letter: its cause is told in the event too.
                 Err(_) if record.topic == self.config.topics.fail => {}
+                Err(error) if error.code == UNKNOWN_TOPIC => return Err(gone(&record.topic, error)),
                 Err(error) => return Err(error.clone().into()),
             }
         }
@@ -274,10 +291,12 @@ impl<E: Env, T: Transport> PublicationSender for KafkaSender<E, T> {
     }
 }
 
-/// Reads the event topic of a run from its beginning.
+/// Reads the event topic of a run from its beginning. Once the topic is confirmed to be gone the run is over.
 #[derive(Debug)]
 pub struct KafkaEvents<E, T: Transport> {
     env: E,
+    topic: Arc<str>,
+    admin: T::Admin,
     reader: T::Assigned,
 }
 
@@ -289,6 +308,17 @@ impl<E: Env, T: Transport> EventSource for KafkaEvents<E, T> {
                 self.env.sleep(RETRY_WAIT).await;
                 return Ok(Vec::new());
             }
+            Err(error) if error.code == UNKNOWN_TOPIC => {
+                return match first(self.admin.partition_counts(vec![self.topic.clone()])).await {
+                    Err(absent) if absent.code == UNKNOWN_TOPIC => Err(gone(&self.topic, &absent)),
+                    // Not confirmed: whoever said so may not know better.
+                    _ => {
+                        self.env.sleep(RETRY_WAIT).await;
+                        Ok(Vec::new())
+                    }
+                };
+            }
+            Err(error) if error.code == "OFFSET_OUT_OF_RANGE" => return Err(gone(&self.topic, &error)),
             Err(error) => return Err(error.into()),
         };
         let mut events = Vec::new();

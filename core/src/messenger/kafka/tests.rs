@@ -3,11 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::*;
-use crate::event::EventKind;
+use crate::event::{self, Event, EventKind};
 use crate::identity::{Ticket, Version};
-use crate::messenger::{EventSource, PublicationSender, PublisherMessenger};
+use crate::messenger::{DeadLetter, EventSource, Outbound, PublicationSender, PublisherMessenger};
 use crate::testing::{Bench, Script};
+use crate::transport::{ErrorKind, TransportError};
 
 const LIMIT: usize = 1_000_000;
 

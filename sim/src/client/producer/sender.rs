@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::StreamExt;
-use futures_util::future::select;
+use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
 use seriatim_core::env::Instant;
-use seriatim_core::identity::TopicPartition;
 use seriatim_core::transport::{Appended, ErrorKind, TransportError};
 
-use super::{BATCH_RECORDS_MAX, Batch, Core, IN_FLIGHT_MAX, Lane, State, UNKNOWN_TOPIC_TRIES_MAX};
+use super::lane::{Batch, IN_FLIGHT_MAX, Lane};
+use super::{Core, State};
 use crate::client::{broker_error, error_kind};
-use crate::cluster::protocol::{BrokerId, ErrorCode, ProducePartition, Request, Response};
+use crate::cluster::protocol::{BrokerId, ErrorCode, ProducePartition, ProducerId, Request, Response};
 use crate::network::{NetworkError, RoundTrip};
 
 /// A produce request on its way.
@@ -40,16 +40,16 @@ pub(super) async fn run(core: Arc<Core>) {
     loop {
         let plan = {
             let mut state = core.lock();
-            if state.closed || state.fatal.is_some() {
+            if state.is_over() {
                 return;
             }
             plan(&core, &mut state)
         };
+        if plan.asks {
+            core.for_metadata.notify_one();
+        }
         for (broker, batches) in plan.requests {
             flights.push(send(&core, broker, batches));
-        }
-        if !plan.unknown.is_empty() && core.client.refresh(plan.unknown).await.is_err() {
-            core.client.back_off().await;
         }
         let woken = pin!(core.for_sender.notified());
         let executor = &core.client.host.shared.executor;
@@ -67,9 +67,7 @@ pub(super) async fn run(core: Arc<Core>) {
         };
         let timer = pin!(timer);
         let waiting = select(woken, timer);
-        if let futures_util::future::Either::Left(((broker, batches, answer), _)) =
-            select(pin!(answered), waiting).await
-        {
+        if let Either::Left(((broker, batches, answer), _)) = select(pin!(answered), waiting).await {
             receive(&core, broker, batches, answer);
         }
     }
@@ -78,105 +76,66 @@ pub(super) async fn run(core: Arc<Core>) {
 #[derive(Default)]
 struct Plan {
     requests: BTreeMap<BrokerId, Vec<Batch>>,
-    /// Topics without a known leader.
-    unknown: Vec<Arc<str>>,
+    /// Something is to be looked up.
+    asks: bool,
     wake: Option<Instant>,
+}
+
+impl Plan {
+    fn wake_at(&mut self, at: Instant) {
+        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+    }
 }
 
 /// Takes what may be sent now: one batch a partition, at most [`IN_FLIGHT_MAX`] requests a broker.
 fn plan(core: &Core, state: &mut State) -> Plan {
     let now = core.client.host.now();
     let mut plan = Plan::default();
-    let lingering = state.flushing == 0 && state.linger_until.is_some_and(|until| now < until);
-    if lingering {
-        plan.wake = state.linger_until;
-    } else {
-        state.linger_until = None;
-    }
+    let State { lanes, topics, in_flight, flushing, .. } = state;
     let mut more = false;
-    for (partition, lane) in &mut state.lanes {
-        if !lane.may_send(lingering) {
+    for (partition, lane) in lanes {
+        let ripe = *flushing > 0 || lane.is_ripe(&core.config, now);
+        if !lane.may_send(ripe) {
+            // It lingers, or its answers wake the sender.
+            if !ripe && let Some(at) = lane.ripens_at(core.config.linger) {
+                plan.wake_at(at);
+            }
             continue;
         }
         if now < lane.not_before {
-            plan.wake = Some(plan.wake.map_or(lane.not_before, |wake| wake.min(lane.not_before)));
+            plan.wake_at(lane.not_before);
+            continue;
+        }
+        let topic = topics.get_mut(&partition.topic);
+        // What is repeated waits for the leader to be looked up; that wakes the sender.
+        if lane.has_retry() && topic.as_ref().is_some_and(|topic| topic.is_stale) {
+            plan.asks = true;
             continue;
         }
         let Some(leader) = core.client.leader(partition) else {
-            lane.not_before = now + core.client.host.shared.config.retry_backoff;
-            plan.wake = Some(plan.wake.map_or(lane.not_before, |wake| wake.min(lane.not_before)));
-            plan.unknown.push(partition.topic.clone());
+            if let Some(topic) = topic {
+                topic.is_stale = true;
+            }
+            plan.asks = true;
             continue;
         };
-        if state.in_flight.get(&leader).is_some_and(|out| *out >= IN_FLIGHT_MAX) {
+        if in_flight.get(&leader).is_some_and(|out| *out >= IN_FLIGHT_MAX) {
             continue;
         }
-        let batch = match lane.retry.pop_front() {
-            Some(batch) => batch,
-            None => lane.batch(partition, core.batch_bytes_max()),
-        };
-        more |= !lane.queue.is_empty() && lane.retry.is_empty() && lane.window.len() < IN_FLIGHT_MAX;
-        lane.out.insert(batch.base_sequence);
-        plan.requests.entry(leader).or_default().push(batch);
+        plan.requests.entry(leader).or_default().push(lane.take(partition, &core.config));
+        more |= lane.may_send(*flushing > 0 || lane.is_ripe(&core.config, now));
+        if let Some(at) = lane.ripens_at(core.config.linger).filter(|at| *at > now) {
+            plan.wake_at(at);
+        }
     }
     for broker in plan.requests.keys() {
-        *state.in_flight.entry(*broker).or_default() += 1;
+        *in_flight.entry(*broker).or_default() += 1;
     }
-    if more && !lingering {
-        // The rest of a long queue follows at once, as far as the pipeline has room.
-        state.linger_until = Some(now);
-        if plan.requests.keys().any(|broker| state.in_flight[broker] < IN_FLIGHT_MAX) {
-            plan.wake = Some(now);
-        }
+    // The rest of a long queue follows at once, as far as the pipeline has room.
+    if more && plan.requests.keys().any(|broker| in_flight[broker] < IN_FLIGHT_MAX) {
+        plan.wake_at(now);
     }
-    plan.unknown.dedup();
     plan
-}
-
-impl Lane {
-    /// The next batch from the queue.
-    fn batch(&mut self, partition: &TopicPartition, bytes_max: usize) -> Batch {
-        let (mut records, mut owners, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while records.len() < BATCH_RECORDS_MAX
-            && let Some(next) = self.queue.front()
-            && (records.is_empty() || bytes + next.bytes <= bytes_max)
-            && let Some(pending) = self.queue.pop_front()
-        {
-            bytes += pending.bytes;
-            records.push(pending.record);
-            owners.push(pending.owner);
-        }
-        let base_sequence = self.next_sequence;
-        let count = i32::try_from(records.len()).expect("at most BATCH_RECORDS_MAX");
-        self.next_sequence = if i32::MAX - count < base_sequence {
-            // Past i32::MAX the sequence goes on at 0.
-            count - (i32::MAX - base_sequence) - 1
-        } else {
-            base_sequence + count
-        };
-        self.window.push_back(base_sequence);
-        Batch { partition: partition.clone(), base_sequence, records: records.into(), owners, tries: 0 }
-    }
-
-    /// Whether the partition has something that may go: what is repeated goes first, once nothing of it is out, and new
-    /// batches only while the broker would still know every open one.
-    fn may_send(&self, lingering: bool) -> bool {
-        if self.retry.is_empty() {
-            !self.queue.is_empty() && !lingering && self.window.len() < IN_FLIGHT_MAX
-        } else {
-            self.out.is_empty()
-        }
-    }
-
-    /// Forgets the answered batches that no open one stands before.
-    fn slide_window(&mut self) {
-        while let Some(first) = self.window.front()
-            && !self.out.contains(first)
-            && self.retry.iter().all(|batch| batch.base_sequence != *first)
-        {
-            self.window.pop_front();
-        }
-    }
 }
 
 fn send(core: &Core, broker: BrokerId, batches: Vec<Batch>) -> Flight {
@@ -184,7 +143,7 @@ fn send(core: &Core, broker: BrokerId, batches: Vec<Batch>) -> Flight {
         .iter()
         .map(|batch| ProducePartition {
             partition: batch.partition.clone(),
-            producer: Some(core.id),
+            producer: Some(ProducerId { epoch: batch.epoch, ..core.id }),
             base_sequence: batch.base_sequence,
             records: batch.records.clone(),
         })
@@ -205,152 +164,126 @@ fn receive(core: &Core, broker: BrokerId, batches: Vec<Batch>, answer: Result<Re
         }
         _ => vec![(None, -1); batches.len()],
     };
-    for (mut batch, (error, base_offset)) in batches.into_iter().zip(results) {
-        let partition = batch.partition.clone();
-        let Some(lane) = state.lanes.get_mut(&partition) else { continue };
-        lane.out.remove(&batch.base_sequence);
-        batch.tries += 1;
-        match verdict(&batch, lane, error) {
-            Verdict::Appended => {
-                for (owner, offset) in batch.owners.iter().zip(base_offset..) {
-                    state.settle(*owner, Ok(Appended { partition: batch.partition.partition, offset }));
-                }
-                state.held -= batch.owners.len();
-            }
-            Verdict::Again => {
-                lane.not_before = core.client.host.now() + core.client.host.shared.config.retry_backoff;
-                let place = lane.retry.partition_point(|other| other.base_sequence < batch.base_sequence);
-                // Its leader is looked up again before the next try.
-                core.client.forget_topic(&batch.partition.topic);
-                lane.retry.insert(place, batch);
-            }
-            Verdict::Refused(error) => {
-                for owner in &batch.owners {
-                    state.settle(*owner, Err(error.clone()));
-                }
-                state.held -= batch.owners.len();
-            }
-            Verdict::Fatal(error) => {
-                state.fail(error);
-                break;
-            }
-        }
-        if let Some(lane) = state.lanes.get_mut(&partition) {
-            lane.slide_window();
+    for (batch, result) in batches.into_iter().zip(results) {
+        take(core, &mut state, batch, result);
+        if state.fatal.is_some() {
+            break;
         }
     }
     drop(state);
     core.answered.notify_waiters();
 }
 
+/// Takes the answer, or the lack of one, for one batch.
+fn take(core: &Core, state: &mut State, batch: Batch, (error, base_offset): (Option<ErrorCode>, i64)) {
+    let context = || {
+        format!("producing {} records to {}, sequence {}", batch.records.len(), batch.partition, batch.base_sequence)
+    };
+    let Some(lane) = state.lanes.get_mut(&batch.partition) else { return };
+    lane.answered(&batch);
+    match verdict(&batch, lane, error) {
+        Verdict::Appended => {
+            lane.appended();
+            for (owner, offset) in batch.owners.iter().zip(base_offset..) {
+                state.end(*owner, Ok(Appended { partition: batch.partition.partition, offset }));
+            }
+        }
+        Verdict::Again => {
+            lane.not_before = core.client.host.now() + core.client.host.shared.config.retry_backoff;
+            // Its leader is looked up before the next try.
+            if let Some(topic) = state.topics.get_mut(&batch.partition.topic) {
+                topic.is_stale = true;
+                core.for_metadata.notify_one();
+            }
+            lane.again(batch);
+        }
+        Verdict::Bump(code) => {
+            let exhausted = TransportError::new(ErrorKind::Fatal, code.name(), context());
+            if !lane.bump(batch) {
+                state.fail(exhausted);
+            }
+        }
+        Verdict::TooLarge => {
+            let error = broker_error(ErrorCode::MessageTooLarge, context());
+            if let Err(batch) = lane.split(batch) {
+                lane.refused(&batch);
+                for owner in &batch.owners {
+                    state.end(*owner, Err(error.clone()));
+                }
+            }
+        }
+        Verdict::Fatal(code) => state.fail(TransportError::new(ErrorKind::Fatal, code.name(), context())),
+    }
+}
+
 enum Verdict {
     Appended,
+    /// As it is.
     Again,
-    Refused(TransportError),
-    Fatal(TransportError),
+    /// Under a new epoch.
+    Bump(ErrorCode),
+    /// In parts.
+    TooLarge,
+    Fatal(ErrorCode),
 }
 
 /// What an answer, or none, means for a batch.
 fn verdict(batch: &Batch, lane: &Lane, error: Option<ErrorCode>) -> Verdict {
-    let context = || {
-        format!("producing {} records to {}, sequence {}", batch.records.len(), batch.partition, batch.base_sequence)
-    };
-    // An earlier batch of the partition is open: this one only came before its time.
-    let overtook = lane.out.first().is_some_and(|first| *first < batch.base_sequence)
-        || lane.retry.front().is_some_and(|first| first.base_sequence < batch.base_sequence);
     match error {
         Some(ErrorCode::None) => Verdict::Appended,
         None => Verdict::Again,
-        Some(ErrorCode::OutOfOrderSequenceNumber) if overtook => Verdict::Again,
-        Some(code @ ErrorCode::UnknownTopicOrPartition) if batch.tries >= UNKNOWN_TOPIC_TRIES_MAX => {
-            Verdict::Refused(broker_error(code, context()))
+        Some(ErrorCode::MessageTooLarge) => Verdict::TooLarge,
+        Some(code @ (ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId)) => {
+            // Behind an open batch this one only came before its time. Otherwise the partition and this producer
+            // disagree: what the partition has of it was lost.
+            if lane.overtook(batch) { Verdict::Again } else { Verdict::Bump(code) }
         }
+        // Whether the topic is gone is for metadata to say.
         Some(ErrorCode::UnknownTopicOrPartition) => Verdict::Again,
         Some(code) if error_kind(code) == ErrorKind::Retriable => Verdict::Again,
-        // A hole in the sequences cannot be mended by this producer.
-        Some(code) => Verdict::Fatal(TransportError::new(ErrorKind::Fatal, code.name(), context())),
+        Some(code) => Verdict::Fatal(code),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use seriatim_core::identity::TopicPartition;
+    use seriatim_core::transport::ProducerConfig;
+
     use super::*;
-    use crate::client::producer::{Owner, Pending};
-    use crate::cluster::protocol::Record;
-
-    fn at() -> TopicPartition {
-        TopicPartition::new("t", 0)
-    }
-
-    /// A lane with `sent` batches of one record out and one record in the queue.
-    fn lane(sent: usize) -> Lane {
-        let mut lane = Lane::default();
-        for place in 0..=sent {
-            let record = Record { key: None, value: None, headers: Vec::new(), timestamp_millis: 0 };
-            lane.queue.push_back(Pending { record, bytes: 1, owner: Owner { call: 0, place } });
-            if place < sent {
-                let batch = lane.batch(&at(), 100);
-                lane.out.insert(batch.base_sequence);
-            }
-        }
-        lane
-    }
-
-    fn answered(lane: &mut Lane, sequence: i32) {
-        lane.out.remove(&sequence);
-        lane.slide_window();
-    }
-
-    fn batch(base_sequence: i32, tries: u32) -> Batch {
-        Batch { partition: at(), base_sequence, records: Vec::new().into(), owners: Vec::new(), tries }
-    }
-
-    #[test]
-    fn a_lane_is_full_when_the_broker_would_forget_its_oldest_open_batch() {
-        let mut lane = lane(IN_FLIGHT_MAX);
-        assert!(!lane.may_send(false));
-        // Answers of later batches make no room.
-        answered(&mut lane, 1);
-        answered(&mut lane, 2);
-        assert!(!lane.may_send(false));
-        answered(&mut lane, 0);
-        assert!(lane.may_send(false) && !lane.may_send(true));
-        assert_eq!(lane.window, [3, 4]);
-    }
-
-    #[test]
-    fn what_is_repeated_waits_for_everything_out_and_new_batches_wait_for_it() {
-        let mut lane = lane(2);
-        lane.out.remove(&0);
-        lane.retry.push_back(batch(0, 1));
-        lane.slide_window();
-        assert!(!lane.may_send(false), "batch 1 is out");
-        answered(&mut lane, 1);
-        assert!(lane.may_send(true), "a repeat does not linger");
-        assert_eq!(lane.window, [0, 1]);
-    }
+    use crate::client::producer::lane::tests::{lane, pending};
 
     #[test]
     fn an_answer_means_what_the_table_says() {
-        let check = |lane: &Lane, batch: &Batch, error, expected: &str| {
-            let given = match verdict(batch, lane, error) {
+        let config = ProducerConfig::default();
+        let mut lane = lane(2);
+        lane.appended();
+        let first = lane.take(&TopicPartition::new("t", 0), &config);
+        lane.answered(&first);
+        let check = |lane: &Lane, error, expected: &str| {
+            let given = match verdict(&first, lane, error) {
                 Verdict::Appended => "appended",
                 Verdict::Again => "again",
-                Verdict::Refused(_) => "refused",
+                Verdict::Bump(_) => "bump",
+                Verdict::TooLarge => "too large",
                 Verdict::Fatal(_) => "fatal",
             };
             assert_eq!(given, expected, "{error:?}");
         };
-        let (alone, behind) = (lane(0), lane(1));
-        let gap = Some(ErrorCode::OutOfOrderSequenceNumber);
-        let unknown = Some(ErrorCode::UnknownTopicOrPartition);
-        check(&alone, &batch(1, 1), Some(ErrorCode::None), "appended");
-        check(&alone, &batch(1, 1), None, "again");
-        check(&alone, &batch(1, 1), Some(ErrorCode::NotLeaderOrFollower), "again");
-        check(&behind, &batch(1, 1), gap, "again");
-        check(&alone, &batch(1, 1), gap, "fatal");
-        check(&alone, &batch(1, 1), unknown, "again");
-        check(&alone, &batch(1, UNKNOWN_TOPIC_TRIES_MAX), unknown, "refused");
-        check(&alone, &batch(1, 1), Some(ErrorCode::InvalidProducerEpoch), "fatal");
+        check(&lane, Some(ErrorCode::None), "appended");
+        check(&lane, None, "again");
+        check(&lane, Some(ErrorCode::NotLeaderOrFollower), "again");
+        check(&lane, Some(ErrorCode::NotEnoughReplicas), "again");
+        check(&lane, Some(ErrorCode::UnknownTopicOrPartition), "again");
+        check(&lane, Some(ErrorCode::OutOfOrderSequenceNumber), "bump");
+        check(&lane, Some(ErrorCode::UnknownProducerId), "bump");
+        check(&lane, Some(ErrorCode::MessageTooLarge), "too large");
+        check(&lane, Some(ErrorCode::InvalidProducerEpoch), "fatal");
+        // The same behind an open batch.
+        lane.push(pending(9), &config);
+        let second = lane.take(&TopicPartition::new("t", 0), &config);
+        lane.answered(&second);
+        lane.again(first);
+        assert!(matches!(verdict(&second, &lane, Some(ErrorCode::OutOfOrderSequenceNumber)), Verdict::Again));
     }
 }

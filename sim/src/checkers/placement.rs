@@ -1,0 +1,36 @@
+//! Where records lie: at each hop, equal keys of one run lie in one partition, however many the topic has by now.
+//!
+//! Only there is order per key order per partition. Judged by the records that are known to lie somewhere, so that it
+//! does not matter who chose the partition.
+
+use std::collections::BTreeMap;
+
+use seriatim_core::identity::RunId;
+
+use super::facts::{At, Role};
+use super::{History, Violation};
+
+const CHECKER: &str = "placement";
+
+pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
+    // The first partition in which a key of a run is seen, and the event that says so.
+    let mut homes: BTreeMap<(&str, RunId, &[u8]), (i32, At)> = BTreeMap::new();
+    for (partition, records) in &history.index.records {
+        if !matches!(Role::of(&partition.topic), Role::Source | Role::Dest) {
+            continue;
+        }
+        for (offset, known) in records {
+            let (Some(ticket), Some(key)) = (known.ticket, &known.key) else { continue };
+            let home = homes.entry((&*partition.topic, ticket.run, &**key)).or_insert((partition.partition, known.at));
+            if home.0 != partition.partition {
+                let id = String::from_utf8_lossy(key);
+                let words = format!(
+                    "key {id} of run {:?} lies in partition {} of {} and, at {offset}, in {}",
+                    ticket.run, home.0, partition.topic, partition.partition
+                );
+                let violation = Violation::new(CHECKER, "key-moved", words, [home.1, known.at]);
+                found.push(violation.on(partition).about(&*id));
+            }
+        }
+    }
+}
