@@ -96,8 +96,7 @@ fn draw_topology(scenario: &Scenario, overrides: &Overrides, draws: &mut Draws) 
     let (of_pair, lanes) = (scenario.mode == Mode::Hybrid, draws.pick(&[(1, 1), (1, 2), (2, 1), (2, 2)]));
     // What the mode has not is written as one, or left out.
     let (workers, indexers) = match scenario.mode {
-        Mode::Local => (workers, 1),
-        Mode::Distributed => (workers, indexers),
+        Mode::Local | Mode::Distributed => (workers, indexers),
         Mode::Hybrid => lanes,
     };
     let is_local = scenario.mode == Mode::Local;
