@@ -75,7 +75,9 @@ fn draw_kinds(scenario: &Scenario, draws: &mut Draws) -> Vec<(FaultKind, u32)> {
         let is_in = !is_swarm || draws.chance(500);
         // Half of what a consumer group is for is to come through these.
         let moves_partitions = matches!(kind, FaultKind::Crash | FaultKind::Stop | FaultKind::Join | FaultKind::Pause);
-        let weight = draws.between(1, 100) as u32 * if is_swarm && moves_partitions { 4 } else { 1 };
+        // One group has half as many of them as two.
+        let more = if scenario.mode == Mode::Hybrid { 7 } else { 4 };
+        let weight = draws.between(1, 100) as u32 * if is_swarm && moves_partitions { more } else { 1 };
         if is_in {
             kinds.push((*kind, weight));
         }
