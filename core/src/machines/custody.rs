@@ -310,7 +310,7 @@ impl Custody {
 
     /// The step that departure `index` is ready for.
     fn departure_step(&mut self, index: usize, now: Instant) -> Option<Step> {
-        let Departure { event, partitions, deadline } = &self.departures[index];
+        let Departure { partitions, deadline, .. } = &self.departures[index];
         let unresolved = self.unresolved(partitions);
         if let Some(deadline) = deadline
             && now < *deadline
