@@ -4,6 +4,7 @@
 //! at it and which output of that attempt is meant, and is what completion counts. A [`Version`] orders index writes.
 //! None of them is the document id: ids repeat.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 /// A topic and one of its partitions.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TopicPartition {
     /// Name of the topic.
     pub topic: Arc<str>,
@@ -26,20 +27,40 @@ impl TopicPartition {
     }
 }
 
+impl Ord for TopicPartition {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Most share one name, and this is the key of most maps.
+        let topics = match Arc::ptr_eq(&self.topic, &other.topic) {
+            true => Ordering::Equal,
+            false => self.topic.cmp(&other.topic),
+        };
+        topics.then(self.partition.cmp(&other.partition))
+    }
+}
+
+impl PartialOrd for TopicPartition {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl fmt::Debug for TopicPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.topic, self.partition)
+        fmt::Display::fmt(self, f)
     }
 }
 
 impl fmt::Display for TopicPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.topic, self.partition)
+        f.write_str(&self.topic)?;
+        f.write_str("-")?;
+        fmt::Display::fmt(&self.partition, f)
     }
 }
 
 /// One ownership of one partition by one group member: given at assignment, kept while the partition is retained, new
-/// when it comes back. Epochs of one consumer rise; those of different consumers are not comparable.
+/// when it comes back. Epochs of one consumer rise. No two ownerships in one process have the same: a process may hold
+/// several consumers, and hand a partition from one to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);

@@ -25,6 +25,8 @@ pub enum Action {
 /// One write of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexOp {
+    /// The index; `None` for the one that the backend was made for. The same id in two of them is two documents.
+    pub index: Option<CompactString>,
     /// Id in the index.
     pub id: CompactString,
     /// External version; a backend that checks it refuses what is not above the current one. `None` writes

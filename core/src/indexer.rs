@@ -1,7 +1,9 @@
 //! The indexer: collects documents into batches, writes them to the search backend, reports what became of each.
 //!
-//! One batch is out at a time, so that writes of one id follow each other; the intake goes on reading meanwhile. A
-//! write with an unknown outcome is repeated until its outcome is known: it is never called failed.
+//! There is a batch in the making for each index that is written to. One is out at a time, so that writes of one id
+//! follow each other; the intake goes on reading meanwhile. Which batch goes first has no bearing on what is committed:
+//! a record is done when its own write is. A write with an unknown outcome is repeated until its outcome is known: it is
+//! never called failed.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -17,8 +19,9 @@ use crate::event::Event;
 use crate::identity::{Envelope, Version};
 use crate::index::{Action, Backend, BackendError, IndexOp, ItemOutcome};
 use crate::intake::Claim;
-use crate::machines::batcher::{BatchLimits, Batcher};
+use crate::machines::batcher::BatchLimits;
 use crate::machines::retry::{Retry, RetryPolicy};
+use crate::machines::sub_batches::SubBatches;
 use crate::messenger::{DeadLetter, Emission, IndexerMessenger, MessengerError, Payload, Work};
 use crate::stop::Stop;
 use crate::worker::undecodable;
@@ -35,8 +38,10 @@ pub struct DeletionMarker {
 /// How an indexer writes.
 #[derive(Clone, Debug)]
 pub struct IndexerConfig {
-    /// Limits of a batch.
+    /// Limits of a batch, which is one of each index.
     pub batch: BatchLimits,
+    /// Batches in the making, of as many indexes; one more makes the oldest of them go before its time.
+    pub open_batches_max: usize,
     /// Waits between tries of a write that was throttled, unavailable or of unknown outcome.
     pub retry: RetryPolicy,
     /// Whether writes carry their versions. Without, order rests on the queues alone.
@@ -45,6 +50,8 @@ pub struct IndexerConfig {
     pub deletion: Option<DeletionMarker>,
     /// A field whose value, where present, is the id in the index.
     pub id_override: Option<String>,
+    /// A field whose value, where present, is the name of the index.
+    pub index_override: Option<String>,
     /// Documents taken at once.
     pub poll_records_max: usize,
 }
@@ -53,6 +60,7 @@ impl Default for IndexerConfig {
     fn default() -> Self {
         IndexerConfig {
             batch: BatchLimits { items_max: 500, bytes_max: 5 << 20, age_max: Duration::from_millis(100) },
+            open_batches_max: 64,
             retry: RetryPolicy {
                 base: Duration::from_millis(100),
                 cap: Duration::from_secs(30),
@@ -61,6 +69,7 @@ impl Default for IndexerConfig {
             versions: true,
             deletion: None,
             id_override: None,
+            index_override: None,
             poll_records_max: 500,
         }
     }
@@ -86,15 +95,15 @@ pub struct Indexer<E, M> {
     messenger: M,
     backend: Arc<dyn Backend>,
     config: IndexerConfig,
-    batcher: Batcher<Item>,
+    batches: SubBatches<Option<CompactString>, Item>,
     stop: Stop,
 }
 
 impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
     /// An indexer that writes to `backend` until `stop` is requested.
     pub fn new(env: E, messenger: M, backend: Arc<dyn Backend>, config: IndexerConfig, stop: Stop) -> Self {
-        let batcher = Batcher::new(config.batch);
-        Indexer { env, messenger, backend, config, batcher, stop }
+        let batches = SubBatches::new(config.batch, config.open_batches_max);
+        Indexer { env, messenger, backend, config, batches, stop }
     }
 
     /// Indexes until asked to stop, then ends cleanly; or until the messenger can go on no more.
@@ -102,7 +111,7 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
         let stop = self.stop.clone();
         loop {
             let polled = {
-                let wait = self.batcher.deadline().map(|deadline| deadline.since(self.env.now()));
+                let wait = self.batches.deadline().map(|deadline| deadline.since(self.env.now()));
                 let asked = pin!(stop.requested());
                 let poll = pin!(poll_until(&self.env, &mut self.messenger, self.config.poll_records_max, wait));
                 match select(asked, poll).await {
@@ -117,14 +126,17 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
                     }
                 }
                 Polled::Nothing => {}
-                Polled::End => break,
+                Polled::End => {
+                    while let Some(batch) = self.batches.take() {
+                        self.write(batch).await?;
+                    }
+                    break;
+                }
             }
-            if let Some(batch) = self.batcher.due(self.env.now()) {
-                self.write(batch).await?;
-            }
+            self.write_due().await?;
         }
         // What was collected and has no request out is abandoned: its offsets are not committed.
-        drop(self.batcher.take());
+        while self.batches.take().is_some() {}
         self.messenger.close().await;
         Ok(())
     }
@@ -146,8 +158,20 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
             Action::Upsert(body) => body.weight() + item.op.id.len(),
             Action::Delete => item.op.id.len(),
         };
-        let now = self.env.now();
-        if let Some(batch) = self.batcher.push(item, bytes, now) {
+        let full = self.batches.push(item.op.index.clone(), item, bytes, self.env.now());
+        if full.is_empty() {
+            return Ok(());
+        }
+        for batch in full {
+            self.write(batch).await?;
+        }
+        // That took time: others may be due, however many of this index are still to come.
+        self.write_due().await
+    }
+
+    /// Writes what is due, the oldest first.
+    async fn write_due(&mut self) -> Result<(), MessengerError> {
+        while let Some(batch) = self.batches.due(self.env.now()) {
             self.write(batch).await?;
         }
         Ok(())
@@ -157,6 +181,8 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
         let document_id = document.id().clone();
         let overridden = self.config.id_override.as_deref().and_then(|field| document.get_str(field));
         let id = overridden.map_or_else(|| document_id.clone(), |id| CompactString::from(&*id));
+        let index = self.config.index_override.as_deref().and_then(|field| document.get_str(field));
+        let index = index.map(|index| CompactString::from(&*index));
         let deletes = self
             .config
             .deletion
@@ -165,7 +191,7 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
         let action = if deletes { Action::Delete } else { Action::Upsert(document.into()) };
         let version = self.config.versions.then_some(envelope.version);
         let position = claim.position().cloned();
-        let op = IndexOp { id, version, action, ticket: envelope.ticket, position };
+        let op = IndexOp { index, id, version, action, ticket: envelope.ticket, position };
         Item { op, envelope, document_id, claim, throttled: 0, unanswered: false }
     }
 

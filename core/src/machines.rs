@@ -11,3 +11,4 @@ pub mod ledger;
 pub mod offsets;
 pub mod retry;
 mod runs;
+pub mod sub_batches;

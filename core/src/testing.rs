@@ -1,6 +1,6 @@
 //! For tests: an environment whose time passes when nothing else happens, and a transport that does as it is told.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,8 +12,8 @@ use futures_util::future::BoxFuture;
 use crate::env::{Env, Instant};
 use crate::identity::{Epoch, Position, TopicPartition};
 use crate::transport::{
-    Admin, Appended, Assigned, Assignment, Commit, Committed, Delivery, Group, GroupConfig, NewTopic, Outgoing, Polled,
-    Poller, Producer, ProducerConfig, RebalanceId, Record, Transport, TransportError, Watermarks,
+    Admin, Appended, Assigned, Assignment, Commit, Committed, Delivery, ErrorKind, Group, GroupConfig, NewTopic,
+    Outgoing, Polled, Poller, Producer, ProducerConfig, RebalanceId, Record, Transport, TransportError, Watermarks,
 };
 
 /// Rounds of polling in which whatever can happen at one instant has happened.
@@ -109,6 +109,8 @@ pub(crate) struct Lines {
     pub(crate) released: Vec<RebalanceId>,
     /// Whether readers by assignment get nothing.
     pub(crate) unreadable: bool,
+    /// Topics that the cluster does not have; it has all others.
+    pub(crate) absent: BTreeSet<Arc<str>>,
     /// Whether the member left.
     pub(crate) left: bool,
 }
@@ -273,7 +275,9 @@ impl Admin for Script {
     }
 
     async fn partition_counts(&self, topics: Vec<Arc<str>>) -> Vec<Result<u32, TransportError>> {
-        topics.iter().map(|_| Ok(1)).collect()
+        let absent = || TransportError::new(ErrorKind::Refused, "UNKNOWN_TOPIC_OR_PARTITION", "test");
+        let count = |topic| if self.lines().absent.contains(topic) { Err(absent()) } else { Ok(1) };
+        topics.iter().map(count).collect()
     }
 
     async fn watermarks(&self, partitions: Vec<TopicPartition>) -> Result<Vec<Watermarks>, TransportError> {

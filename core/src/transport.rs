@@ -10,6 +10,9 @@
 //! that does not poll for `poll_limit` is thrown out. [`Polled::Lost`] may follow a `Revoking` not yet released, and
 //! then both are released. All assigned partitions deliver nothing from a `Revoking` until its release.
 //!
+//! With [`Assignor::CooperativeSticky`] alone, a `Revoking` names only what moves. What stays keeps its epoch, is
+//! delivered while others drain and committed throughout, and is not named again by [`Polled::Assigned`].
+//!
 //! # Fences
 //! Every record carries the [`Epoch`] of its partition. A commit under an epoch that is not current is refused with
 //! [`ErrorKind::Fenced`] before it reaches the wire, and [`Group::release`] resolves only after every commit of the

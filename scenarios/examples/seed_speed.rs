@@ -11,6 +11,10 @@ use scenarios::plan::{Plan, Workload};
 use scenarios::run::{Outcome, RunOptions, Stopwatch, run_fresh};
 use scenarios::scenario::find;
 
+/// The allocator of the `sim` command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seeds = std::env::args().nth(1).map_or(Ok(500), |text| text.parse::<u64>())?;
     let scenario = find("distributed-all")?;
@@ -30,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// The same faults on the fixed shape; those of nodes that it does not have go to one that it has.
-fn shaped(mut plan: Plan) -> Plan {
+pub fn shaped(mut plan: Plan) -> Plan {
     plan.topology.workers = 3;
     plan.topology.indexers = 2;
     plan.topology.source_partitions = 6;

@@ -70,8 +70,8 @@ struct Explore {
     /// This scenario [default: all but those that `list` calls only by name].
     #[arg(long, value_parser = parse_scenario)]
     scenario: Option<&'static Scenario>,
-    /// How many seeds of each scenario. A campaign of 20 or more, 40 where any fault is drawn, promises that every kind
-    /// hit work in flight.
+    /// How many seeds of each scenario. A long campaign, of 20 seeds or more, 100 where any fault is drawn, promises
+    /// that every kind hit work in flight.
     #[arg(long, default_value = "200", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.
@@ -134,12 +134,15 @@ struct Run {
     /// What goes wrong.
     #[arg(long, value_enum, default_value_t = FaultSet::None)]
     faults: FaultSet,
-    /// Number of workers [default: drawn from the seed].
+    /// Number of workers; in hybrid mode, of each pair [default: drawn from the seed].
     #[arg(long)]
     workers: Option<u32>,
-    /// Number of indexers [default: drawn from the seed].
+    /// Number of indexers; in hybrid mode, of each pair [default: drawn from the seed].
     #[arg(long)]
     indexers: Option<u32>,
+    /// Number of nodes with pairs, in hybrid mode [default: drawn from the seed].
+    #[arg(long)]
+    pairs: Option<u32>,
     /// Partitions of both topics [default: drawn from the seed].
     #[arg(long)]
     partitions: Option<u32>,
@@ -212,7 +215,7 @@ fn jobs(asked: Option<NonZeroUsize>) -> NonZeroUsize {
 
 fn list(terminal: &mut Terminal<'_>) -> Exit {
     let width = SCENARIOS.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
-    for scenario in SCENARIOS {
+    for scenario in SCENARIOS.iter() {
         let by_name = if scenario.by_default() { "" } else { " Only by name." };
         terminal.say(format_args!("{:width$}  {}{by_name}", scenario.name, scenario.summary));
     }
@@ -361,11 +364,18 @@ fn conclude(plan: &Plan, ran: &RunReport, replay: &str, terminal: &mut Terminal<
 impl Run {
     /// The plan of this run over `records` operations, checked.
     fn plan(&self, records: u64) -> anyhow::Result<Plan> {
-        if self.mode == Mode::Local && self.faults == FaultSet::Rebalances {
-            bail!("local mode has no rebalances; take --faults crashes or --mode distributed");
+        if self.mode == Mode::Local && !self.faults.is_local() {
+            let faults = self.faults.name();
+            bail!(
+                "local mode is one process without Kafka and has no {faults}; \
+                 take --faults none, crashes, index or all, or --mode distributed"
+            );
         }
         if self.mode == Mode::Local && self.partitions.is_some() {
             bail!("local mode has no partitions; leave --partitions out or take --mode distributed");
+        }
+        if self.mode != Mode::Hybrid && self.pairs.is_some() {
+            bail!("{} mode has no pairs; leave --pairs out or take --mode hybrid", self.mode.name());
         }
         let scenario = Scenario {
             name: "run",
@@ -380,6 +390,7 @@ impl Run {
         let overrides = Overrides {
             workers: self.workers,
             indexers: self.indexers,
+            pairs: self.pairs,
             partitions: self.partitions,
             file: Some((self.input.clone(), records)),
         };
@@ -394,15 +405,15 @@ impl Run {
             "cargo sim run --input {} --mode {} --faults {} --seed {}",
             quoted(&self.input),
             self.mode.name(),
-            match self.faults {
-                FaultSet::None => "none",
-                FaultSet::Crashes => "crashes",
-                FaultSet::Rebalances => "rebalances",
-                FaultSet::All => "all",
-            },
+            self.faults.name(),
             self.seed
         );
-        let numbers = [("workers", self.workers), ("indexers", self.indexers), ("partitions", self.partitions)];
+        let numbers = [
+            ("workers", self.workers),
+            ("indexers", self.indexers),
+            ("pairs", self.pairs),
+            ("partitions", self.partitions),
+        ];
         for (name, number) in numbers {
             if let Some(number) = number {
                 words += &format!(" --{name} {number}");
@@ -457,6 +468,7 @@ fn at_the_flag(error: PlanError) -> PlanError {
             let place = match place {
                 "topology.workers" => "--workers",
                 "topology.indexers" => "--indexers",
+                "topology.pairs" => "--pairs",
                 "topology.source_partitions" | "topology.dest_partitions" => "--partitions",
                 other => other,
             };

@@ -5,11 +5,13 @@
 use std::path::PathBuf;
 
 use crate::draws::{Draws, Stream};
-use crate::fault::{Action, Event, Fault, FaultKind, Node, Role, Trigger, Trouble};
-use crate::plan::{Knobs, Mode, Plan, PublisherPause, Seeds, Topology, Workload};
+use crate::fault::FaultKind;
+use crate::plan::{Assignment, Clients, Knobs, Mode, Plan, PublisherPause, Seeds, Topology, Workload};
 use crate::ripgrep;
 use crate::scenario::{FaultSet, Scenario, Source};
 use crate::workload::Generated;
+
+mod faults;
 
 /// What a caller fixes instead of leaving it to the seed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -18,14 +20,13 @@ pub struct Overrides {
     pub workers: Option<u32>,
     /// Number of indexers.
     pub indexers: Option<u32>,
+    /// Number of nodes with pairs.
+    pub pairs: Option<u32>,
     /// Partitions of either topic.
     pub partitions: Option<u32>,
     /// A file that flows through, and how many operations it has.
     pub file: Option<(PathBuf, u64)>,
 }
-
-/// Work that must be in flight when a fault strikes the ripgrep history.
-const RIPGREP_IN_FLIGHT: u64 = 64;
 
 impl Plan {
     /// The plan of `seed` in `scenario`.
@@ -39,7 +40,7 @@ impl Plan {
         let mut faults = Draws::new(seed, Stream::Faults);
         let kinds = draw_kinds(scenario, &mut faults);
         let topology = draw_topology(scenario, overrides, &mut shape);
-        let pipeline = draw_knobs(scenario, &mut shape);
+        let pipeline = draw_knobs(scenario, &kinds, &mut shape);
         let drawn = draw_workload(scenario, &kinds, &mut shape);
         let workload = overrides.file.as_ref().map_or(drawn, |(path, _)| Workload::File(path.clone()));
         let records = match &workload {
@@ -50,7 +51,8 @@ impl Plan {
         let pauses = draw_pauses(records, &mut shape);
         // More than a quarter of all, or than half of what the publisher allows, may never be in flight.
         let in_flight_max = (u64::from(pipeline.max_pending) / 2).min(records / 4).max(1);
-        let faults = draw_faults(&kinds, &topology, &workload, (records, in_flight_max), &mut faults);
+        let room = faults::Room { scenario, topology: &topology, workload: &workload, records, in_flight_max };
+        let faults = room.draw(&kinds, &mut faults);
         Plan {
             scenario: scenario.name.to_owned(),
             seed,
@@ -71,7 +73,9 @@ fn draw_kinds(scenario: &Scenario, draws: &mut Draws) -> Vec<(FaultKind, u32)> {
     let mut kinds = Vec::new();
     for kind in &all {
         let is_in = !is_swarm || draws.chance(500);
-        let weight = draws.between(1, 100) as u32;
+        // Half of what a consumer group is for is to come through these.
+        let moves_partitions = matches!(kind, FaultKind::Crash | FaultKind::Stop | FaultKind::Join | FaultKind::Pause);
+        let weight = draws.between(1, 100) as u32 * if is_swarm && moves_partitions { 4 } else { 1 };
         if is_in {
             kinds.push((*kind, weight));
         }
@@ -87,19 +91,36 @@ fn draw_topology(scenario: &Scenario, overrides: &Overrides, draws: &mut Draws) 
     let indexers = draws.between(1, 3) as u32;
     let source_partitions = draws.between(1, 8) as u32;
     let dest_partitions = draws.between(1, 8) as u32;
+    let pairs = draws.between(1, 4) as u32;
+    let pairs_per_node = draws.pick(&[1, 1, 2, 3]);
+    let (of_pair, lanes) = (scenario.mode == Mode::Hybrid, draws.pick(&[(1, 1), (1, 2), (2, 1), (2, 2)]));
+    // What the mode has not is written as one, or left out.
+    let (workers, indexers) = match scenario.mode {
+        Mode::Local => (workers, 1),
+        Mode::Distributed => (workers, indexers),
+        Mode::Hybrid => lanes,
+    };
     let is_local = scenario.mode == Mode::Local;
-    let partitions = |drawn| if is_local { 1 } else { drawn };
+    let partitions = |drawn, none: bool| if none { 1 } else { overrides.partitions.unwrap_or(drawn) };
     Topology {
         mode: scenario.mode,
         workers: overrides.workers.unwrap_or(workers),
-        indexers: overrides.indexers.unwrap_or(if is_local { 1 } else { indexers }),
-        source_partitions: overrides.partitions.unwrap_or(partitions(source_partitions)),
-        dest_partitions: overrides.partitions.unwrap_or(partitions(dest_partitions)),
+        indexers: overrides.indexers.unwrap_or(indexers),
+        pairs: if of_pair { overrides.pairs.unwrap_or(pairs) } else { 0 },
+        pairs_per_node: if of_pair { pairs_per_node } else { 0 },
+        source_partitions: partitions(source_partitions, is_local),
+        dest_partitions: partitions(dest_partitions, is_local || of_pair),
     }
 }
 
-fn draw_knobs(scenario: &Scenario, draws: &mut Draws) -> Knobs {
-    let session_timeout_ms = draws.pick(&[6_000, 10_000]);
+fn draw_knobs(scenario: &Scenario, kinds: &[(FaultKind, u32)], draws: &mut Draws) -> Knobs {
+    let has = |kind: FaultKind| kinds.iter().any(|(one, _)| *one == kind);
+    // A few sessions outlast the polls that a member may leave out, so that it is thrown out for these.
+    let (session_timeout_ms, poll_limits): (u64, &[u64]) = match draws.below(8) {
+        0 => (45_000, &[12_000, 30_000]),
+        1..=4 => (6_000, &[12_000, 30_000, 60_000, 300_000]),
+        _ => (10_000, &[30_000, 60_000, 300_000]),
+    };
     // The ripgrep history promises 64 records in flight, so its limits leave room for them.
     let small = if scenario.source == Source::Ripgrep { 128 } else { 32 };
     Knobs {
@@ -110,18 +131,46 @@ fn draw_knobs(scenario: &Scenario, draws: &mut Draws) -> Knobs {
         batch_age_micros: draws.pick(&[5_000, 50_000, 100_000]),
         lanes: draws.pick(&[1, 2, 4]),
         session_timeout_ms,
-        heartbeat_ms: session_timeout_ms / 3,
-        poll_limit_ms: draws.pick(&[30_000, 60_000, 300_000]),
+        // Kafka's own; a member that beats more seldom hears of a rebalance when it is over.
+        heartbeat_ms: (session_timeout_ms / 3).min(3_000),
+        poll_limit_ms: draws.pick(poll_limits),
+        processing_limit_ms: if has(FaultKind::StageStuck) { draws.pick(&[5_000, 600_000]) } else { 600_000 },
+        clients: draw_clients(scenario, has(FaultKind::FullQueue), draws),
         versions: scenario.versions,
         drain: scenario.drain,
     }
+}
+
+fn draw_clients(scenario: &Scenario, fills: bool, draws: &mut Draws) -> Clients {
+    use Assignment::{CooperativeSticky, Range, RoundRobin, Sticky};
+    let assignors = match draws.below(6) {
+        0 | 1 => vec![vec![Range, RoundRobin]],
+        2 => vec![vec![RoundRobin]],
+        3 => vec![vec![Sticky]],
+        4 => vec![vec![CooperativeSticky]],
+        // A group that is changed over from one protocol to the other.
+        _ => vec![vec![CooperativeSticky, Range], vec![Range]],
+    };
+    // Ripgrep's history is ten times as long, and a queue of one record takes a round trip for each.
+    let tiny: &[u32] = if scenario.source == Source::Ripgrep { &[32, 100] } else { &[1, 4, 20] };
+    let queue_records_max = draws.pick(tiny);
+    let ages = [1_000, 5_000, 30_000, 300_000];
+    let clients = Clients {
+        linger_micros: draws.pick(&[0, 1_000, 5_000, 50_000]),
+        queue_records_max: if fills { queue_records_max } else { 100_000 },
+        producer_metadata_ms: draws.pick(&ages),
+        consumer_metadata_ms: draws.pick(&ages),
+        assignors,
+        static_members: draws.chance(250),
+    };
+    if scenario.mode == Mode::Local { Clients::default() } else { clients }
 }
 
 fn draw_workload(scenario: &Scenario, kinds: &[(FaultKind, u32)], draws: &mut Draws) -> Workload {
     if scenario.source == Source::Ripgrep {
         return Workload::Ripgrep;
     }
-    let rejects = kinds.iter().any(|(kind, _)| *kind == FaultKind::IndexReject);
+    let of = |kind: FaultKind, permille| if kinds.iter().any(|(one, _)| *one == kind) { permille } else { 0 };
     let sometimes = |draws: &mut Draws, permille| if draws.chance(500) { permille } else { 0 };
     Workload::Generated(Generated {
         records: draws.between(100, 600) as u32,
@@ -130,10 +179,14 @@ fn draw_workload(scenario: &Scenario, kinds: &[(FaultKind, u32)], draws: &mut Dr
         children_permille: sometimes(draws, 150),
         children_max: draws.between(1, 5) as u32,
         drop_permille: sometimes(draws, 30),
-        fail_permille: sometimes(draws, 30),
+        fail_permille: of(FaultKind::StageError, 30),
         slow_permille: sometimes(draws, 40),
         slow_ms_max: draws.pick(&[5, 50, 400]),
-        reject_permille: if rejects { 30 } else { 0 },
+        reject_permille: of(FaultKind::IndexReject, 30),
+        panic_permille: of(FaultKind::StagePanic, 20),
+        // Now and then longer than a consumer may do without progress and without a poll after that.
+        stuck_permille: of(FaultKind::StageStuck, 5),
+        stuck_ms_max: of(FaultKind::StageStuck, draws.pick(&[4_000, 20_000, 60_000])),
     })
 }
 
@@ -143,77 +196,4 @@ fn draw_pauses(records: u64, draws: &mut Draws) -> Vec<PublisherPause> {
         .collect();
     pauses.sort_by_key(|pause| pause.after_records);
     pauses
-}
-
-fn draw_faults(
-    kinds: &[(FaultKind, u32)],
-    topology: &Topology,
-    workload: &Workload,
-    (records, in_flight_max): (u64, u64),
-    draws: &mut Draws,
-) -> Vec<Fault> {
-    let injected: Vec<(FaultKind, u32)> =
-        kinds.iter().copied().filter(|(kind, _)| *kind != FaultKind::IndexReject).collect();
-    if injected.is_empty() {
-        return Vec::new();
-    }
-    let count = draws.between(1, 6);
-    (0..count)
-        .map(|_| {
-            let action = draw_action(draws.weighted(&injected), topology, draws);
-            Fault { trigger: draw_trigger(&action, workload, records, in_flight_max, draws), action }
-        })
-        .collect()
-}
-
-fn draw_action(kind: FaultKind, topology: &Topology, draws: &mut Draws) -> Action {
-    let node = match topology.mode {
-        Mode::Local => Node::Process,
-        Mode::Distributed if draws.chance(500) => Node::Worker(draws.below(u64::from(topology.workers)) as u32),
-        Mode::Distributed => Node::Indexer(draws.below(u64::from(topology.indexers)) as u32),
-    };
-    // Sooner and later than a session time-out, or not before the run heals.
-    let restart = if draws.chance(800) { Some(draws.between(50_000, 15_000_000)) } else { None };
-    let index = |trouble, draws: &mut Draws| Action::Index {
-        trouble,
-        permille: draws.pick(&[50, 300, 1_000]),
-        for_micros: draws.between(100_000, 3_000_000),
-    };
-    match kind {
-        FaultKind::Crash => Action::Crash { node, restart_after_micros: restart },
-        FaultKind::Stop => Action::Stop { node, restart_after_micros: restart },
-        FaultKind::Join => Action::Join { role: draws.pick(&[Role::Worker, Role::Indexer]) },
-        FaultKind::Pause => Action::Pause { node, for_micros: draws.between(1_000_000, 30_000_000) },
-        FaultKind::IndexThrottle => index(Trouble::Throttle, draws),
-        FaultKind::IndexTimeoutBefore => index(Trouble::TimeoutBefore, draws),
-        FaultKind::IndexTimeoutAfter | FaultKind::IndexReject => index(Trouble::TimeoutAfter, draws),
-    }
-}
-
-fn draw_trigger(action: &Action, workload: &Workload, records: u64, in_flight_max: u64, draws: &mut Draws) -> Trigger {
-    // A group of Kafka's makes up its mind in three to six seconds; only then do records flow.
-    let local = matches!(action, Action::Crash { node: Node::Process, .. });
-    let flows_at = if local { 0 } else { 3_000_000 };
-    let after_micros = if draws.chance(400) { 0 } else { flows_at + draws.below(4_000_000) };
-    if *workload == Workload::Ripgrep {
-        let after_micros = after_micros.min(flows_at + 1_000_000);
-        return Trigger::InFlight { at_least: RIPGREP_IN_FLIGHT, after_micros };
-    }
-    let rebalances: &[Event] = match action {
-        Action::Index { .. } | Action::Crash { node: Node::Process, .. } => &[],
-        _ => &[Event::Revoking, Event::Assigned],
-    };
-    match draws.below(10) {
-        0..=5 => Trigger::InFlight { at_least: draws.pick(&[1, 16, 64]).min(in_flight_max), after_micros },
-        6 => Trigger::At(draws.below(flows_at + 5_000_000)),
-        // Anywhere in the flow, its last records too: either hop takes every record once, or more often.
-        7 => Trigger::Nth { event: Event::Taken, n: draws.between(1, 2 * records) },
-        8 => Trigger::Nth {
-            event: draws.pick(&[Event::Published, Event::Produced, Event::IndexRequest, Event::Commit]),
-            n: draws.between(1, 60),
-        },
-        // Some strike inside a rebalance, where it hurts.
-        _ if rebalances.is_empty() => Trigger::Nth { event: Event::IndexRequest, n: draws.between(1, 10) },
-        _ => Trigger::Nth { event: draws.pick(rebalances), n: draws.between(1, 6) },
-    }
 }

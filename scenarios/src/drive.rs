@@ -15,7 +15,7 @@ use seriatim_sim::history::body_hash;
 use seriatim_sim::{TraceMode, World, WorldConfig};
 
 use crate::fault::FaultKind;
-use crate::plan::{Mode, Plan, Workload};
+use crate::plan::{Plan, Workload};
 use crate::ripgrep;
 use crate::run::{Outcome, RunOptions, RunReport, Runner, Strikes};
 use crate::workload::{Expected, Op};
@@ -23,9 +23,13 @@ use crate::workload::{Expected, Op};
 pub mod any;
 mod faults;
 mod judge;
+mod links;
 mod nodes;
+mod poison;
 mod recorded;
 mod stages;
+mod struck;
+mod troubles;
 mod variant;
 
 pub use variant::{Correct, Messengers, Part, Place, Variant};
@@ -72,6 +76,8 @@ struct Driven {
     rebalances: u64,
     /// Why the run did not come to its end, when it did not.
     stuck: Option<String>,
+    /// Keys of unreadable records that were not dead-lettered.
+    unburied: Vec<String>,
 }
 
 fn run(plan: &Plan, options: &RunOptions, variant: &Arc<dyn Variant>) -> RunReport {
@@ -114,12 +120,14 @@ async fn drive(
     progress: &SharedProgress,
     variant: Arc<dyn Variant>,
 ) -> Driven {
-    let cast = nodes::Cast::new(world, plan, operations, progress.clone(), variant);
+    let struck = struck::Struck::new(world);
+    let trouble = stages::Trouble::new(struck.clone());
+    let cast = nodes::Cast::new(world, plan, operations, progress.clone(), variant, trouble);
     cast.start();
     let main_node = cast.main_node();
-    let mut faults = faults::Injector::new(plan, world, progress.clone());
+    let mut faults = faults::Injector::new(plan, world, &cast, progress.clone(), struck.clone());
     let mut driven = Driven::default();
-    while !world.has_exited(main_node) && !faults.is_over(world.now()) {
+    while !world.has_exited(main_node) && !faults.is_over(world) {
         faults.tick(world, &cast).await;
     }
     faults.heal(world);
@@ -130,25 +138,34 @@ async fn drive(
             driven.stuck = Some(describe_stuck(world, progress));
         }
     }
-    if plan.topology.mode == Mode::Distributed && driven.stuck.is_none() {
-        let groups = cast.groups();
+    let groups = cast.groups();
+    if !groups.is_empty() && driven.stuck.is_none() {
         let lag = |world: &World| {
             let lags = groups.iter().map(|(group, topic)| (group, world.lag(group, topic)));
             let lags: Vec<String> =
                 lags.filter(|(_, lag)| *lag > 0).map(|(group, lag)| format!("{group} lags by {lag}")).collect();
             (!lags.is_empty()).then(|| lags.join(", "))
         };
-        if let Err(pending) = world.quiet(QUIET_LIMIT, lag).await {
-            driven.stuck = Some(format!("the run is complete, and {pending}"));
+        // Who took over from a lost owner may do again what that owner had committed: no lag shows it. So it is looked at
+        // again once everything has arrived.
+        let waits_from = world.now();
+        while driven.stuck.is_none() {
+            if let Err(pending) = world.quiet(QUIET_LIMIT, lag).await {
+                driven.stuck = Some(format!("the run is over, and {pending}"));
+            }
+            world.sleep(SETTLE_TIME).await;
+            if lag(world).is_none() || world.now().since(waits_from) > QUIET_LIMIT {
+                break;
+            }
         }
-        driven.rebalances = groups
-            .iter()
-            .filter_map(|(group, _)| world.group_state(group))
-            .map(|(_, generation)| u64::try_from(generation).unwrap_or(0))
-            .sum();
+    } else {
+        world.sleep(SETTLE_TIME).await;
     }
-    world.sleep(SETTLE_TIME).await;
-    driven.strikes = faults.into_strikes();
+    // A group's first generation is how it forms; each later one is a rebalance.
+    let generations = groups.iter().filter_map(|(group, _)| world.group_state(group));
+    driven.rebalances = generations.map(|(_, generation)| u64::try_from(generation - 1).unwrap_or(0)).sum();
+    driven.unburied = poison::unburied(world, &cast.dead_letters(), faults.end());
+    driven.strikes = struck.take();
     driven
 }
 

@@ -8,30 +8,41 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+mod kind;
+mod words;
+
+pub use kind::FaultKind;
+
 /// A part of the system that can fail as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Node {
     /// The only process of local mode.
     Process,
+    /// The publisher of the other modes. Its death is no fault: it would end the run.
+    Publisher,
     /// A worker of distributed mode, numbered from 0; joiners continue the numbers.
     Worker(u32),
     /// An indexer of distributed mode, numbered from 0; joiners continue the numbers.
     Indexer(u32),
+    /// A node of hybrid mode with one worker-indexer pair or several, numbered from 0; joiners continue the numbers.
+    Pair(u32),
 }
 
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Node::Process => f.write_str("process"),
+            Node::Publisher => f.write_str("publisher"),
             Node::Worker(number) => write!(f, "worker-{number}"),
             Node::Indexer(number) => write!(f, "indexer-{number}"),
+            Node::Pair(number) => write!(f, "pair-{number}"),
         }
     }
 }
 
 /// A name that is no node's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is no node: write `process` (local mode), `worker-N` or `indexer-N`")]
+#[error("`{0}` is no node: write `process` (local mode), `publisher`, `worker-N`, `indexer-N` or `pair-N`")]
 pub struct UnknownNode(String);
 
 impl FromStr for Node {
@@ -41,8 +52,10 @@ impl FromStr for Node {
         let unknown = || UnknownNode(text.to_owned());
         match text.split_once('-') {
             None if text == "process" => Ok(Node::Process),
+            None if text == "publisher" => Ok(Node::Publisher),
             Some(("worker", number)) => number.parse().map(Node::Worker).map_err(|_| unknown()),
             Some(("indexer", number)) => number.parse().map(Node::Indexer).map_err(|_| unknown()),
+            Some(("pair", number)) => number.parse().map(Node::Pair).map_err(|_| unknown()),
             _ => Err(unknown()),
         }
     }
@@ -68,6 +81,31 @@ pub enum Role {
     Worker,
     /// One more indexer.
     Indexer,
+    /// One more node with pairs.
+    Pair,
+}
+
+impl Role {
+    /// The node of that number.
+    pub const fn node(self, number: u32) -> Node {
+        match self {
+            Role::Worker => Node::Worker(number),
+            Role::Indexer => Node::Indexer(number),
+            Role::Pair => Node::Pair(number),
+        }
+    }
+}
+
+impl Node {
+    /// What it is and its number, when there are several of its sort.
+    pub const fn role(self) -> Option<(Role, u32)> {
+        match self {
+            Node::Process | Node::Publisher => None,
+            Node::Worker(number) => Some((Role::Worker, number)),
+            Node::Indexer(number) => Some((Role::Indexer, number)),
+            Node::Pair(number) => Some((Role::Pair, number)),
+        }
+    }
 }
 
 /// Something that happens in a run and can be counted.
@@ -112,16 +150,40 @@ pub enum Trigger {
     },
 }
 
+/// A topic between two components.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hop {
+    /// What workers read.
+    Source,
+    /// What indexers read.
+    Dest,
+}
+
+impl Hop {
+    /// Its name in plans.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Hop::Source => "source",
+            Hop::Dest => "dest",
+        }
+    }
+}
+
 /// What the search index does to a request during a troubled window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
-    /// Answers that it is busy.
+    /// Answers that it is too busy for half of the items.
     Throttle,
+    /// Refuses the request whole, for now.
+    Unavailable,
     /// Does not answer, and has applied nothing.
     TimeoutBefore,
     /// Does not answer, though it has applied everything.
     TimeoutAfter,
+    /// Takes half a second to fifteen, so that some senders give up before it has applied anything.
+    Slow,
 }
 
 /// What a fault does.
@@ -157,6 +219,73 @@ pub enum Action {
         /// For how long.
         for_micros: u64,
     },
+    /// Adds partitions to a topic. Runs go on with as many as they pinned.
+    Grow {
+        /// Which.
+        topic: Hop,
+        /// How many are added.
+        add: u32,
+    },
+    /// Cuts a node's link to every server for a time, out of it, into it, or both. What is sent into a cut is lost.
+    CutLink {
+        /// Which.
+        node: Node,
+        /// Whether its requests are lost.
+        #[serde(default, skip_serializing_if = "is_false")]
+        out: bool,
+        /// Whether the answers to it are lost.
+        #[serde(default, skip_serializing_if = "is_false")]
+        into: bool,
+        /// For how long.
+        for_micros: u64,
+    },
+    /// Slows a node's link for a time.
+    SlowLink {
+        /// Which.
+        node: Node,
+        /// Added to each direction.
+        extra_micros: u64,
+        /// For how long.
+        for_micros: u64,
+    },
+    /// Resets every connection of a node once.
+    Reset {
+        /// Which.
+        node: Node,
+    },
+    /// Loses answers on their way to a node, each with its connection: the requests were applied.
+    LoseAnswers {
+        /// Which.
+        node: Node,
+        /// How many.
+        count: u64,
+    },
+    /// Sets a node's wall clock, which may jump either way.
+    Clock {
+        /// Which.
+        node: Node,
+        /// How far it is ahead of true time; behind, when negative.
+        ahead_micros: i64,
+        /// How much it gains, millionths.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        drift_ppm: i64,
+    },
+    /// A foreign program appends records that nobody here can read.
+    Poison {
+        /// Where.
+        topic: Hop,
+        /// How many.
+        count: u32,
+    },
+    /// Slows every append to and every read of the topic of events for a time.
+    SlowEvents {
+        /// How much later a request arrives.
+        extra_micros: u64,
+        /// For how long.
+        for_micros: u64,
+    },
+    /// Deletes the topic of events under the run.
+    DeleteEvents,
     /// Opens a window in which the search index misbehaves.
     Index {
         /// How.
@@ -168,6 +297,36 @@ pub enum Action {
     },
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_zero(value: &i64) -> bool {
+    *value == 0
+}
+
+impl Action {
+    /// The node that it strikes, when it strikes one.
+    pub const fn node(&self) -> Option<Node> {
+        match *self {
+            Action::Crash { node, .. }
+            | Action::Stop { node, .. }
+            | Action::Pause { node, .. }
+            | Action::CutLink { node, .. }
+            | Action::SlowLink { node, .. }
+            | Action::Reset { node }
+            | Action::LoseAnswers { node, .. }
+            | Action::Clock { node, .. } => Some(node),
+            Action::Join { .. }
+            | Action::Grow { .. }
+            | Action::Poison { .. }
+            | Action::SlowEvents { .. }
+            | Action::DeleteEvents
+            | Action::Index { .. } => None,
+        }
+    }
+}
+
 /// One fault of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -176,122 +335,4 @@ pub struct Fault {
     pub trigger: Trigger,
     /// What.
     pub action: Action,
-}
-
-/// The kinds that campaigns count. A kind that a scenario promises must hit work in flight.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FaultKind {
-    /// A node was killed.
-    Crash,
-    /// A node was stopped in order.
-    Stop,
-    /// A node joined.
-    Join,
-    /// A node was paused.
-    Pause,
-    /// The index refused an item for good. Comes from the workload, since a refusal must be the same every time.
-    IndexReject,
-    /// The index was busy.
-    IndexThrottle,
-    /// The index did not answer and had applied nothing.
-    IndexTimeoutBefore,
-    /// The index did not answer and had applied everything.
-    IndexTimeoutAfter,
-}
-
-impl FaultKind {
-    /// The name in tables and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            FaultKind::Crash => "crash",
-            FaultKind::Stop => "stop",
-            FaultKind::Join => "join",
-            FaultKind::Pause => "pause",
-            FaultKind::IndexReject => "index-reject",
-            FaultKind::IndexThrottle => "index-throttle",
-            FaultKind::IndexTimeoutBefore => "index-timeout-before",
-            FaultKind::IndexTimeoutAfter => "index-timeout-after",
-        }
-    }
-}
-
-impl fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl Action {
-    /// The kind that campaigns count it under.
-    pub const fn kind(&self) -> FaultKind {
-        match self {
-            Action::Crash { .. } => FaultKind::Crash,
-            Action::Stop { .. } => FaultKind::Stop,
-            Action::Join { .. } => FaultKind::Join,
-            Action::Pause { .. } => FaultKind::Pause,
-            Action::Index { trouble: Trouble::Throttle, .. } => FaultKind::IndexThrottle,
-            Action::Index { trouble: Trouble::TimeoutBefore, .. } => FaultKind::IndexTimeoutBefore,
-            Action::Index { trouble: Trouble::TimeoutAfter, .. } => FaultKind::IndexTimeoutAfter,
-        }
-    }
-}
-
-fn seconds(micros: u64) -> String {
-    format!("{}.{:03}s", micros / 1_000_000, micros % 1_000_000 / 1_000)
-}
-
-impl fmt::Display for Trigger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Trigger::At(micros) => write!(f, "at {}", seconds(*micros)),
-            Trigger::InFlight { at_least, after_micros: 0 } => write!(f, "when {at_least} records are in flight"),
-            Trigger::InFlight { at_least, after_micros } => {
-                write!(f, "when {at_least} records are in flight after {}", seconds(*after_micros))
-            }
-            Trigger::Nth { event, n } => {
-                let event = match event {
-                    Event::Published => "publish",
-                    Event::Taken => "record taken by a worker",
-                    Event::Produced => "output of a worker",
-                    Event::IndexRequest => "index request",
-                    Event::Commit => "commit",
-                    Event::Revoking => "revocation",
-                    Event::Assigned => "assignment",
-                };
-                write!(f, "at {event} number {n}")
-            }
-        }
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let back = |f: &mut fmt::Formatter<'_>, after: &Option<u64>| match after {
-            Some(micros) => write!(f, ", back after {}", seconds(*micros)),
-            None => f.write_str(", back when the run heals"),
-        };
-        match self {
-            Action::Crash { node, restart_after_micros } => {
-                write!(f, "crash {node}")?;
-                back(f, restart_after_micros)
-            }
-            Action::Stop { node, restart_after_micros } => {
-                write!(f, "stop {node} in order")?;
-                back(f, restart_after_micros)
-            }
-            Action::Join { role: Role::Worker } => f.write_str("a worker joins"),
-            Action::Join { role: Role::Indexer } => f.write_str("an indexer joins"),
-            Action::Pause { node, for_micros } => write!(f, "pause {node} for {}", seconds(*for_micros)),
-            Action::Index { permille, for_micros, .. } => {
-                write!(f, "{} for {} per mille of requests during {}", self.kind(), permille, seconds(*for_micros))
-            }
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.trigger, self.action)
-    }
 }

@@ -7,8 +7,16 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::{Action, Fault, Node, Role, Trigger};
+use crate::fault::{Action, Fault, Hop, Role};
 use crate::workload::Generated;
+
+mod check;
+mod error;
+mod knobs;
+
+pub use error::PlanError;
+pub(crate) use error::range;
+pub use knobs::{Assignment, Clients, Knobs};
 
 /// Where the pipeline's parts run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
@@ -18,14 +26,20 @@ pub enum Mode {
     Local,
     /// Publisher, workers and indexers apart, with Kafka at both hops.
     Distributed,
+    /// The publisher apart; workers and indexers paired, with Kafka before them and memory between.
+    Hybrid,
 }
 
 impl Mode {
+    /// All, in the order in which scenarios are listed.
+    pub const ALL: [Mode; 3] = [Mode::Local, Mode::Distributed, Mode::Hybrid];
+
     /// The name in scenarios and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Local => "local",
             Mode::Distributed => "distributed",
+            Mode::Hybrid => "hybrid",
         }
     }
 }
@@ -36,14 +50,24 @@ impl Mode {
 pub struct Topology {
     /// Where the parts run.
     pub mode: Mode,
-    /// Workers: nodes in distributed mode, tasks of the one process in local mode.
+    /// Workers: nodes in distributed mode, tasks of the one process in local mode, tasks of each pair in hybrid mode.
     pub workers: u32,
-    /// Indexers at the start.
+    /// Indexers, likewise.
     pub indexers: u32,
+    /// Nodes with pairs, in hybrid mode.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub pairs: u32,
+    /// Pairs of each such node. Each is a member of the group.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub pairs_per_node: u32,
     /// Partitions of the source topic. Local mode has no topics.
     pub source_partitions: u32,
-    /// Partitions of the destination topic. Local mode has no topics.
+    /// Partitions of the destination topic, which only distributed mode has.
     pub dest_partitions: u32,
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Seeds of what is drawn while the plan runs, so that shrinking can vary one and keep the others.
@@ -86,34 +110,6 @@ pub struct PublisherPause {
     pub for_micros: u64,
 }
 
-/// Limits and switches of the pipeline.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Knobs {
-    /// Most published and unfinished records.
-    pub max_pending: u32,
-    /// Most records that a worker or an indexer holds at a time.
-    pub max_in_flight: u32,
-    /// Most records of one poll.
-    pub poll_max: u32,
-    /// Most operations of one index request.
-    pub batch_size: u32,
-    /// Longest that an operation waits for its batch.
-    pub batch_age_micros: u64,
-    /// Lanes of a worker, among which its ids are spread.
-    pub lanes: u32,
-    /// Kafka's `session.timeout.ms`.
-    pub session_timeout_ms: u64,
-    /// Kafka's `heartbeat.interval.ms`.
-    pub heartbeat_ms: u64,
-    /// Kafka's `max.poll.interval.ms`.
-    pub poll_limit_ms: u64,
-    /// Whether index writes carry versions.
-    pub versions: bool,
-    /// Whether a revocation waits for what is under way.
-    pub drain: bool,
-}
-
 /// A run, whole.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -139,64 +135,6 @@ pub struct Plan {
     pub faults: Vec<Fault>,
 }
 
-/// A plan that cannot be run, or a text that is no plan.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PlanError {
-    /// A value out of its range.
-    #[error("{place} is {value}: {reason}; give {low} to {high}")]
-    Range {
-        /// Path of the value in the plan.
-        place: &'static str,
-        /// What was given.
-        value: u64,
-        /// Why it cannot be.
-        reason: &'static str,
-        /// Lowest that can.
-        low: u64,
-        /// Highest that can.
-        high: u64,
-    },
-    /// A fault that names a node which never exists in this plan.
-    #[error("faults[{index}] names {node}, which this plan never starts: it has {known}")]
-    UnknownNode {
-        /// Number of the fault, from 0.
-        index: usize,
-        /// The node.
-        node: Node,
-        /// Those that there are.
-        known: String,
-    },
-    /// A fault that the mode has no room for.
-    #[error(
-        "faults[{index}] ({action}) has no meaning in local mode, which is one process: use mode = \"distributed\""
-    )]
-    NotLocal {
-        /// Number of the fault, from 0.
-        index: usize,
-        /// What it would do.
-        action: String,
-    },
-    /// A fault that never strikes.
-    #[error("faults[{index}] can never strike: {reason}")]
-    NeverStrikes {
-        /// Number of the fault, from 0.
-        index: usize,
-        /// Why.
-        reason: &'static str,
-    },
-    /// Two values that contradict each other.
-    #[error("{place}: {reason}")]
-    Contradiction {
-        /// Path of the value in the plan.
-        place: &'static str,
-        /// What is wrong and what to write.
-        reason: String,
-    },
-    /// Text that is no plan.
-    #[error("not a plan: {0}")]
-    Toml(String),
-}
-
 impl Plan {
     /// The plan as TOML.
     pub fn to_toml(&self) -> String {
@@ -210,78 +148,19 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Checks everything that can be known before the run.
-    pub fn validate(&self) -> Result<(), PlanError> {
-        self.topology.validate()?;
-        self.pipeline.validate()?;
-        if let Workload::Generated(generated) = &self.workload {
-            generated.validate()?;
-        }
-        let workers = self.topology.workers + self.joins(Role::Worker);
-        let indexers = self.topology.indexers + self.joins(Role::Indexer);
-        for (index, fault) in self.faults.iter().enumerate() {
-            fault.validate(index)?;
-            let node = match fault.action {
-                Action::Crash { node, .. } | Action::Stop { node, .. } | Action::Pause { node, .. } => node,
-                Action::Index { .. } => continue,
-                Action::Join { .. } if self.topology.mode == Mode::Local => {
-                    return Err(PlanError::NotLocal { index, action: fault.action.to_string() });
-                }
-                Action::Join { .. } => continue,
-            };
-            let known = match (self.topology.mode, node) {
-                (Mode::Local, Node::Process) => true,
-                (Mode::Distributed, Node::Worker(number)) => number < workers,
-                (Mode::Distributed, Node::Indexer(number)) => number < indexers,
-                _ => false,
-            };
-            if !known {
-                let known = match self.topology.mode {
-                    Mode::Local => "process".to_owned(),
-                    Mode::Distributed => format!("worker-0 to {}, indexer-0 to {}", workers - 1, indexers - 1),
-                };
-                return Err(PlanError::UnknownNode { index, node, known });
-            }
-        }
-        Ok(())
+    /// How many partitions a topic gets during the run.
+    pub fn growth(&self, of: Hop) -> u32 {
+        let added = self.faults.iter().map(|fault| match fault.action {
+            Action::Grow { topic, add } if topic == of => add,
+            _ => 0,
+        });
+        added.fold(0, u32::saturating_add)
     }
 
     /// How many nodes of a role join during the run.
     pub fn joins(&self, role: Role) -> u32 {
         self.faults.iter().filter(|fault| fault.action == Action::Join { role }).count() as u32
     }
-}
-
-impl Fault {
-    fn validate(&self, index: usize) -> Result<(), PlanError> {
-        match (self.trigger, self.action) {
-            (Trigger::Nth { n: 0, .. }, _) => {
-                Err(PlanError::NeverStrikes { index, reason: "occurrences are counted from 1, so n must be 1 or more" })
-            }
-            (_, Action::Index { permille, for_micros, .. }) if permille == 0 || for_micros == 0 => {
-                Err(PlanError::NeverStrikes { index, reason: "give permille and for_micros of 1 or more" })
-            }
-            (_, Action::Index { permille, .. }) if permille > 1_000 => Err(PlanError::Range {
-                place: "faults.action.permille",
-                value: u64::from(permille),
-                reason: "it counts out of a thousand",
-                low: 1,
-                high: 1_000,
-            }),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Refuses a value outside `low..=high`.
-pub(crate) fn range(
-    place: &'static str,
-    value: impl Into<u64>,
-    (low, high): (u64, u64),
-    reason: &'static str,
-) -> Result<(), PlanError> {
-    let value = value.into();
-    if (low..=high).contains(&value) { Ok(()) } else { Err(PlanError::Range { place, value, reason, low, high }) }
 }
 
 impl Topology {
@@ -295,6 +174,10 @@ impl Topology {
         let partitions = (1, Self::PARTITIONS_MAX);
         range("topology.workers", self.workers, nodes, "documents are processed by workers")?;
         range("topology.indexers", self.indexers, nodes, "documents reach the index through indexers")?;
+        if self.mode == Mode::Hybrid {
+            range("topology.pairs", self.pairs, nodes, "hybrid mode needs nodes with pairs")?;
+            range("topology.pairs_per_node", self.pairs_per_node, nodes, "a node without a pair does nothing")?;
+        }
         range(
             "topology.source_partitions",
             self.source_partitions,
@@ -302,32 +185,6 @@ impl Topology {
             "a topic keeps its records in partitions",
         )?;
         range("topology.dest_partitions", self.dest_partitions, partitions, "a topic keeps its records in partitions")
-    }
-}
-
-impl Knobs {
-    fn validate(&self) -> Result<(), PlanError> {
-        let any = (1, 1_000_000);
-        let full = "with no room nothing would move";
-        range("pipeline.max_pending", self.max_pending, any, full)?;
-        range("pipeline.max_in_flight", self.max_in_flight, any, full)?;
-        range("pipeline.poll_max", self.poll_max, any, full)?;
-        range("pipeline.batch_size", self.batch_size, any, full)?;
-        range("pipeline.lanes", self.lanes, (1, 64), "documents are processed in lanes")?;
-        let times = (1, 3_600_000);
-        range("pipeline.heartbeat_ms", self.heartbeat_ms, times, "a member must beat before it is evicted")?;
-        range("pipeline.session_timeout_ms", self.session_timeout_ms, times, "a member needs time to beat")?;
-        range("pipeline.poll_limit_ms", self.poll_limit_ms, times, "a consumer needs time between polls")?;
-        if self.heartbeat_ms >= self.session_timeout_ms {
-            return Err(PlanError::Contradiction {
-                place: "pipeline.heartbeat_ms",
-                reason: format!(
-                    "{} is not below session_timeout_ms ({}), so every member would be evicted; give a third of it",
-                    self.heartbeat_ms, self.session_timeout_ms
-                ),
-            });
-        }
-        Ok(())
     }
 }
 

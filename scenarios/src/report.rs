@@ -54,6 +54,14 @@ pub fn describe(plan: &Plan) -> String {
     };
     let parts = match topology.mode {
         Mode::Local => format!("local, {}", counted(topology.workers, "worker")),
+        Mode::Hybrid => format!(
+            "hybrid, {} of {}, each of {} and {}, {}",
+            counted(topology.pairs, "node"),
+            counted(topology.pairs_per_node, "pair"),
+            counted(topology.workers, "worker"),
+            counted(topology.indexers, "indexer"),
+            counted(topology.source_partitions, "source partition"),
+        ),
         Mode::Distributed => format!(
             "distributed, {}, {}, {} and {}",
             counted(topology.workers, "worker"),

@@ -1,4 +1,8 @@
 //! The named scenarios: which faults a run may have, and what is promised of a campaign.
+//!
+//! They are modes times sets of faults times sources of operations, and a few with a line of defence removed.
+
+use std::sync::LazyLock;
 
 use crate::fault::FaultKind;
 use crate::plan::Mode;
@@ -12,8 +16,79 @@ pub enum FaultSet {
     Crashes,
     /// Nodes join, and leave in order.
     Rebalances,
+    /// Nodes freeze, longer than their sessions.
+    Pauses,
+    /// Topics get more partitions.
+    Growth,
+    /// Links are cut, slow or reset, answers are lost, producers full, the topic of events is slow.
+    Network,
+    /// The index refuses, throttles, is slow or does not answer.
+    Index,
     /// A draw of everything there is.
     All,
+    /// The topic of events is deleted under the run, which must say so. In no draw of everything.
+    #[value(skip)]
+    EventsDeleted,
+}
+
+impl FaultSet {
+    /// All that a caller may ask for, in the order in which they are listed.
+    pub const ALL: [FaultSet; 8] = [
+        FaultSet::None,
+        FaultSet::Crashes,
+        FaultSet::Rebalances,
+        FaultSet::Pauses,
+        FaultSet::Growth,
+        FaultSet::Network,
+        FaultSet::Index,
+        FaultSet::All,
+    ];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FaultSet::None => "none",
+            FaultSet::Crashes => "crashes",
+            FaultSet::Rebalances => "rebalances",
+            FaultSet::Pauses => "pauses",
+            FaultSet::Growth => "growth",
+            FaultSet::Network => "network",
+            FaultSet::Index => "index",
+            FaultSet::All => "all",
+            FaultSet::EventsDeleted => "events-deleted",
+        }
+    }
+
+    /// Whether one process without Kafka can have any of it.
+    pub fn is_local(self) -> bool {
+        self == FaultSet::None || self.kinds().iter().any(|kind| kind.is_local())
+    }
+
+    /// The kinds in it.
+    fn kinds(self) -> Vec<FaultKind> {
+        use FaultKind::{
+            Clock, Crash, CutBoth, CutInto, CutOut, DeletedEvents, FullQueue, Grow, IndexReject, IndexSlow,
+            IndexThrottle, IndexTimeoutAfter, IndexTimeoutBefore, IndexUnavailable, Join, LostAnswer, Pause, Poison,
+            Reset, SlowEvents, SlowLink, StageError, StagePanic, StageStuck, Stop,
+        };
+        match self {
+            FaultSet::None => vec![],
+            FaultSet::Crashes => vec![Crash],
+            FaultSet::Rebalances => vec![Stop, Join],
+            FaultSet::Pauses => vec![Pause],
+            FaultSet::Growth => vec![Grow],
+            FaultSet::Network => vec![CutOut, CutInto, CutBoth, SlowLink, Reset, LostAnswer, SlowEvents, FullQueue],
+            FaultSet::Index => {
+                vec![IndexReject, IndexThrottle, IndexUnavailable, IndexSlow, IndexTimeoutBefore, IndexTimeoutAfter]
+            }
+            FaultSet::EventsDeleted => vec![DeletedEvents],
+            FaultSet::All => {
+                let others = [Clock, Poison, StageError, StagePanic, StageStuck];
+                let sets = FaultSet::ALL.into_iter().filter(|set| *set != FaultSet::All);
+                sets.flat_map(FaultSet::kinds).chain(others).collect()
+            }
+        }
+    }
 }
 
 /// Where a scenario's operations come from.
@@ -48,117 +123,113 @@ impl Scenario {
     /// The kinds of faults that its plans are drawn from. A campaign of [`Scenario::promise_seeds`] seeds or more
     /// must have seen each hit work in flight.
     pub fn kinds(&self) -> Vec<FaultKind> {
-        use FaultKind::{Crash, IndexReject, IndexThrottle, IndexTimeoutAfter, IndexTimeoutBefore, Join, Pause, Stop};
-        let mut kinds = match (self.faults, self.mode) {
-            (FaultSet::None, _) => Vec::new(),
-            (FaultSet::Crashes, _) => vec![Crash],
-            (FaultSet::Rebalances, Mode::Distributed) => vec![Stop, Join],
-            // One process has no group to rebalance.
-            (FaultSet::Rebalances, Mode::Local) => Vec::new(),
-            (FaultSet::All, Mode::Local) => vec![Crash],
-            (FaultSet::All, Mode::Distributed) => vec![Crash, Stop, Join],
-        };
-        if self.faults == FaultSet::All {
-            kinds.push(IndexThrottle);
-            // A request without an answer is sent again; without versions its first copy may land after a later write.
-            if self.versions {
-                kinds.extend([IndexTimeoutBefore, IndexTimeoutAfter]);
-            }
-            // A member that sleeps past its session wakes up as a stranger; without versions its writes may rewind.
-            if self.versions && self.mode == Mode::Distributed {
-                kinds.push(Pause);
-            }
-            // A refused operation would leave ripgrep's history unlike its tree.
-            if self.source == Source::Generated {
-                kinds.push(IndexReject);
-            }
-        }
+        let mut kinds = self.faults.kinds();
+        kinds.retain(|kind| {
+            (self.mode != Mode::Local || kind.is_local())
+                && (self.versions || !kind.needs_versions())
+                // A refused or failed operation would leave ripgrep's history unlike its tree.
+                && (self.source == Source::Generated || !kind.is_of_documents())
+        });
         kinds
     }
 
     /// Seeds from which on a campaign promises that every kind of its scenario hit work in flight. Swarm draws leave
     /// kinds out of single runs, so that fewer promise nothing.
     pub const fn promise_seeds(&self) -> u64 {
-        if matches!(self.faults, FaultSet::All) { 40 } else { 20 }
+        match self.faults {
+            FaultSet::All => 100,
+            FaultSet::Network | FaultSet::Index => 40,
+            _ => 20,
+        }
     }
 
-    /// Whether a campaign that is not told which takes this one. Of the history of ripgrep, whose runs are ten times as
-    /// long, those with every fault there is; the narrower ones are run by name.
+    /// Whether a campaign that is not told which takes this one: every fault there is in every mode, and one for each
+    /// line of defence removed. The narrower ones, and the history of ripgrep, whose runs are ten times as long, are
+    /// run by name.
     pub const fn by_default(&self) -> bool {
-        match self.source {
-            Source::Generated => true,
-            Source::Ripgrep => self.versions && matches!(self.faults, FaultSet::All),
+        match (self.source, self.faults) {
+            (Source::Generated, FaultSet::All | FaultSet::EventsDeleted) => true,
+            (Source::Generated, FaultSet::Rebalances) => !self.versions || !self.drain,
+            (Source::Generated, FaultSet::None) => self.versions && matches!(self.mode, Mode::Local),
+            _ => false,
         }
     }
-}
-
-macro_rules! scenario {
-    ($name:literal, $mode:ident, $source:ident, $faults:ident, versions: $versions:literal, drain: $drain:literal,
-     $summary:literal) => {
-        Scenario {
-            name: $name,
-            summary: $summary,
-            mode: Mode::$mode,
-            source: Source::$source,
-            faults: FaultSet::$faults,
-            versions: $versions,
-            drain: $drain,
-        }
-    };
 }
 
 /// All scenarios, in the order in which they are listed and explored.
-#[rustfmt::skip]
-pub const SCENARIOS: &[Scenario] = &[
-    scenario!("local-calm", Local, Generated, None, versions: true, drain: true,
-        "One process, several lanes, nothing goes wrong."),
-    scenario!("local-crashes", Local, Generated, Crashes, versions: true, drain: true,
-        "The process is killed; the index survives and the whole input runs again."),
-    scenario!("local-all", Local, Generated, All, versions: true, drain: true,
-        "Crashes, and an index that throttles, refuses and does not answer."),
-    scenario!("distributed-calm", Distributed, Generated, None, versions: true, drain: true,
-        "Workers and indexers over Kafka, nothing goes wrong."),
-    scenario!("distributed-crashes", Distributed, Generated, Crashes, versions: true, drain: true,
-        "Workers and indexers are killed and come back."),
-    scenario!("distributed-rebalances", Distributed, Generated, Rebalances, versions: true, drain: true,
-        "Workers and indexers join, and leave in order."),
-    scenario!("distributed-all", Distributed, Generated, All, versions: true, drain: true,
-        "The general scenario: a draw of every fault there is."),
-    scenario!("distributed-unversioned-crashes", Distributed, Generated, Crashes, versions: false, drain: true,
-        "Crashes without versions on index writes: replay may rewind, the end must still be right."),
-    scenario!("distributed-unversioned-rebalances", Distributed, Generated, Rebalances, versions: false, drain: true,
-        "Planned rebalances without versions: the drain alone keeps strict order."),
-    scenario!("distributed-undrained", Distributed, Generated, Rebalances, versions: true, drain: false,
-        "Rebalances that wait for nothing: the versions alone keep the index right."),
-    scenario!("ripgrep-local-calm", Local, Ripgrep, None, versions: true, drain: true,
-        "The history of ripgrep's files in one process; the index must end as its tree."),
-    scenario!("ripgrep-local-crashes", Local, Ripgrep, Crashes, versions: true, drain: true,
-        "The same, killed in the middle and run again."),
-    scenario!("ripgrep-local-all", Local, Ripgrep, All, versions: true, drain: true,
-        "The same, with every fault that local mode has."),
-    scenario!("ripgrep-local-unversioned-calm", Local, Ripgrep, None, versions: false, drain: true,
-        "The history of ripgrep's files in one process without versions; the index must end as its tree."),
-    scenario!("ripgrep-local-unversioned-crashes", Local, Ripgrep, Crashes, versions: false, drain: true,
-        "The same without versions, killed in the middle and run again."),
-    scenario!("ripgrep-local-unversioned-all", Local, Ripgrep, All, versions: false, drain: true,
-        "The same without versions, with every fault that needs no versions."),
-    scenario!("ripgrep-distributed-calm", Distributed, Ripgrep, None, versions: true, drain: true,
-        "The history of ripgrep's files over Kafka; the index must end as its tree."),
-    scenario!("ripgrep-distributed-crashes", Distributed, Ripgrep, Crashes, versions: true, drain: true,
-        "The same, with workers and indexers killed."),
-    scenario!("ripgrep-distributed-rebalances", Distributed, Ripgrep, Rebalances, versions: true, drain: true,
-        "The same, with workers and indexers that join and leave."),
-    scenario!("ripgrep-distributed-all", Distributed, Ripgrep, All, versions: true, drain: true,
-        "The same, with every fault."),
-    scenario!("ripgrep-distributed-unversioned-calm", Distributed, Ripgrep, None, versions: false, drain: true,
-        "The history of ripgrep's files over Kafka without versions; the index must end as its tree."),
-    scenario!("ripgrep-distributed-unversioned-crashes", Distributed, Ripgrep, Crashes, versions: false, drain: true,
-        "The same without versions, with workers and indexers killed."),
-    scenario!("ripgrep-distributed-unversioned-rebalances", Distributed, Ripgrep, Rebalances, versions: false, drain: true,
-        "The same without versions, with workers and indexers that join and leave."),
-    scenario!("ripgrep-distributed-unversioned-all", Distributed, Ripgrep, All, versions: false, drain: true,
-        "The same without versions, with every fault that needs no versions."),
-];
+pub static SCENARIOS: LazyLock<Vec<Scenario>> = LazyLock::new(|| {
+    let mut all = Vec::new();
+    for source in [Source::Generated, Source::Ripgrep] {
+        for mode in Mode::ALL {
+            let sets = FaultSet::ALL.into_iter().filter(|set| mode != Mode::Local || set.is_local());
+            let sets: Vec<FaultSet> = sets.collect();
+            all.extend(sets.iter().map(|set| scenario(source, mode, *set, true, true)));
+            all.extend(unversioned(source, mode).iter().map(|set| scenario(source, mode, *set, false, true)));
+            if source == Source::Generated && mode != Mode::Local {
+                all.push(scenario(source, mode, FaultSet::Rebalances, true, false));
+                all.push(scenario(source, mode, FaultSet::EventsDeleted, true, true));
+            }
+        }
+    }
+    all
+});
+
+/// The sets of faults that a mode runs without versions.
+fn unversioned(source: Source, mode: Mode) -> &'static [FaultSet] {
+    use FaultSet::{All, Crashes, Growth, None, Rebalances};
+    match (source, mode) {
+        // A local process has no queue that could rewind: that is shown with a real history.
+        (Source::Generated, Mode::Local) => &[],
+        (Source::Ripgrep, Mode::Local) => &[None, Crashes, All],
+        _ => &[None, Crashes, Rebalances, Growth, All],
+    }
+}
+
+fn scenario(source: Source, mode: Mode, faults: FaultSet, versions: bool, drain: bool) -> Scenario {
+    let (prefix, operations) = match source {
+        Source::Generated => ("", ""),
+        Source::Ripgrep => ("ripgrep-", "The history of ripgrep's files, which must end as its tree. "),
+    };
+    let (defence, removed) = match (versions, drain) {
+        (true, true) => ("", ""),
+        (false, _) => ("-unversioned", " Without versions on index writes: replay may rewind, the end must be right."),
+        (true, false) => ("-undrained", " Revocations wait for nothing: the versions alone keep the index right."),
+    };
+    // With one set of faults there is nothing else to tell it by.
+    let set = match faults {
+        FaultSet::None => "-calm",
+        FaultSet::Rebalances if !drain => "",
+        other => &format!("-{}", other.name()),
+    };
+    let name = format!("{prefix}{}{defence}{set}", mode.name());
+    let summary = format!("{operations}{} {}{removed}", where_it_runs(mode), what_goes_wrong(faults, mode));
+    // Once a process: they live as long as it does.
+    Scenario { name: name.leak(), summary: summary.leak(), mode, source, faults, versions, drain }
+}
+
+const fn where_it_runs(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Local => "One process, several lanes;",
+        Mode::Distributed => "Workers and indexers over Kafka;",
+        Mode::Hybrid => "Worker-indexer pairs behind Kafka;",
+    }
+}
+
+const fn what_goes_wrong(faults: FaultSet, mode: Mode) -> &'static str {
+    match (faults, mode) {
+        (FaultSet::None, _) => "nothing goes wrong.",
+        (FaultSet::Crashes, Mode::Local) => "it is killed, the index survives, and the whole input runs again.",
+        (FaultSet::Crashes, _) => "they are killed and come back.",
+        (FaultSet::Rebalances, _) => "they join, and leave in order.",
+        (FaultSet::Pauses, _) => "they freeze, longer than their sessions and than they may do without a poll.",
+        (FaultSet::Growth, _) => "topics get more partitions in mid-run, noticed late.",
+        (FaultSet::Network, _) => "links are cut each way, slow or reset, answers are lost, producers are full.",
+        (FaultSet::Index, _) => "the index refuses, throttles, is slow and does not answer.",
+        (FaultSet::All, Mode::Local) => "a draw of every fault that one process can have.",
+        (FaultSet::All, _) => "a draw of every fault there is.",
+        (FaultSet::EventsDeleted, _) => "the topic of events is deleted: the run must fail, and say why.",
+    }
+}
 
 /// A name that is no scenario's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -212,7 +283,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), SCENARIOS.len());
-        for scenario in SCENARIOS {
+        for scenario in SCENARIOS.iter() {
             assert_eq!(find(scenario.name), Ok(scenario));
             assert_eq!(scenario.name.contains("unversioned"), !scenario.versions, "{}", scenario.name);
             assert_eq!(scenario.name.contains("undrained"), !scenario.drain, "{}", scenario.name);

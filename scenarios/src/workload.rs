@@ -4,7 +4,6 @@
 //! passes through untouched. The model knows nothing of delivery: it applies operations in their order.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +18,12 @@ pub mod marks {
     pub const DROP: &str = "drop";
     /// `true`: a stage fails on the document, after it emitted its children.
     pub const FAIL: &str = "fail";
+    /// `true`: a stage panics on the document, after it emitted its children.
+    pub const PANIC: &str = "panic";
     /// A number: a stage takes so many milliseconds over the document.
     pub const SLOW_MS: &str = "slow_ms";
+    /// A number: a stage is stuck for so many milliseconds the first time that it meets the document.
+    pub const STUCK_MS: &str = "stuck_ms";
     /// `true`: the index refuses the document for good.
     pub const REJECT: &str = "reject";
     /// A number that tells apart all writes of an id: the operation's place in the stream.
@@ -71,21 +74,33 @@ pub struct Op {
 }
 
 fn json_object<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let mut out = String::from("{");
-    for (index, (name, value)) in fields.enumerate() {
-        let comma = if index == 0 { "" } else { "," };
-        let name = serde_json::Value::from(name);
-        write!(out, "{comma}{name}:{value}").expect("a String takes everything");
+    let mut out = Vec::with_capacity(160);
+    for (name, value) in fields {
+        out.push(if out.is_empty() { b'{' } else { b',' });
+        write_json_text(&mut out, name);
+        out.push(b':');
+        out.extend_from_slice(value.as_bytes());
     }
-    out.push('}');
-    out
+    out.push(b'}');
+    String::from_utf8(out).expect("it was put together of text")
+}
+
+fn write_json_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a Vec takes everything");
+}
+
+/// `text` as JSON.
+fn json_text(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    write_json_text(&mut out, text);
+    String::from_utf8(out).expect("JSON is text")
 }
 
 impl Op {
     /// The document that the publisher sends: `id`, `op`, then the fields. A delete is the document whose `op` is
     /// `delete`.
     pub fn document(&self) -> String {
-        let id = serde_json::Value::from(self.id.as_str()).to_string();
+        let id = json_text(&self.id);
         let op = format!("\"{}\"", self.kind.name());
         let head = [("id", id.as_str()), (marks::OP, op.as_str())];
         json_object(head.into_iter().chain(self.fields.iter().map(|(name, value)| (name.as_str(), &**value))))
@@ -113,8 +128,7 @@ pub fn child_id(parent: &str, number: u64) -> String {
 
 /// The JSON of the `number`-th child of a document with `revision` (JSON text). Stages must build exactly this.
 pub fn child_document(parent: &str, number: u64, revision: &str) -> String {
-    let id = serde_json::Value::from(child_id(parent, number)).to_string();
-    let parent = serde_json::Value::from(parent).to_string();
+    let (id, parent) = (json_text(&child_id(parent, number)), json_text(parent));
     json_object([("id", id.as_str()), (marks::PARENT, parent.as_str()), (marks::REVISION, revision)].into_iter())
 }
 
@@ -142,6 +156,19 @@ pub struct Generated {
     pub slow_ms_max: u32,
     /// Documents that the index refuses, out of a thousand.
     pub reject_permille: u32,
+    /// Documents on which a stage panics, out of a thousand.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub panic_permille: u32,
+    /// Documents on which a stage is stuck once, out of a thousand.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub stuck_permille: u32,
+    /// The longest of these, milliseconds.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub stuck_ms_max: u32,
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Generated {
@@ -158,7 +185,10 @@ impl Generated {
         range("workload.drop_permille", self.drop_permille, (0, 1_000), counted)?;
         range("workload.fail_permille", self.fail_permille, (0, 1_000), counted)?;
         range("workload.slow_permille", self.slow_permille, (0, 1_000), counted)?;
-        range("workload.reject_permille", self.reject_permille, (0, 1_000), counted)
+        range("workload.reject_permille", self.reject_permille, (0, 1_000), counted)?;
+        range("workload.panic_permille", self.panic_permille, (0, 1_000), counted)?;
+        range("workload.stuck_permille", self.stuck_permille, (0, 1_000), counted)?;
+        range("workload.stuck_ms_max", self.stuck_ms_max, (0, 300_000), "the run waits for it")
     }
 
     /// The operations that `seed` draws.
@@ -193,9 +223,14 @@ impl Generated {
             mark(marks::DROP, "true".to_owned());
         } else if draws.chance(self.fail_permille) {
             mark(marks::FAIL, "true".to_owned());
+        } else if self.panic_permille > 0 && draws.chance(self.panic_permille) {
+            mark(marks::PANIC, "true".to_owned());
         }
         if draws.chance(self.slow_permille) {
             mark(marks::SLOW_MS, draws.between(1, u64::from(self.slow_ms_max.max(1))).to_string());
+        }
+        if self.stuck_permille > 0 && draws.chance(self.stuck_permille) {
+            mark(marks::STUCK_MS, draws.between(1, u64::from(self.stuck_ms_max.max(1))).to_string());
         }
         Op { id: format!("doc-{number:03}"), kind, fields }
     }
@@ -240,7 +275,10 @@ impl Expected {
             }
             if op.is_marked(marks::DROP) {
                 totals.dropped += 1;
-            } else if op.is_marked(marks::FAIL) || (op.kind != OpKind::Delete && op.is_marked(marks::REJECT)) {
+            } else if op.is_marked(marks::FAIL)
+                || op.is_marked(marks::PANIC)
+                || (op.kind != OpKind::Delete && op.is_marked(marks::REJECT))
+            {
                 totals.failed += 1;
             } else {
                 totals.indexed += 1;
@@ -323,6 +361,9 @@ mod tests {
             slow_permille: 50,
             slow_ms_max: 20,
             reject_permille: 30,
+            panic_permille: 30,
+            stuck_permille: 10,
+            stuck_ms_max: 20,
         }
     }
 
@@ -337,6 +378,7 @@ mod tests {
             op("c", Create, &[("revision", "4"), ("reject", "true")]),
             op("d", Create, &[("revision", "5")]),
             op("d", Delete, &[("revision", "6")]),
+            op("b", Update, &[("revision", "7"), ("panic", "true")]),
         ]);
         let lines: Vec<&str> = expected.index.values().map(String::as_str).collect();
         assert_eq!(
@@ -348,7 +390,7 @@ mod tests {
                 r#"{"id":"b","op":"create","revision":1}"#,
             ]
         );
-        assert_eq!(expected.totals, Totals { published: 7, indexed: 4, dropped: 1, failed: 2, children: 3 });
+        assert_eq!(expected.totals, Totals { published: 8, indexed: 4, dropped: 1, failed: 3, children: 3 });
     }
 
     #[test]
@@ -373,7 +415,7 @@ mod tests {
         assert_ne!(ops, busy().operations(4));
         let on = |id: &str| ops.iter().filter(|op| op.id == id).count();
         assert!(on("doc-000") > 30, "{}", on("doc-000"));
-        for mark in [marks::DROP, marks::FAIL, marks::REJECT] {
+        for mark in [marks::DROP, marks::FAIL, marks::PANIC, marks::REJECT] {
             assert!(ops.iter().any(|op| op.is_marked(mark)), "{mark}");
         }
         for kind in OpKind::ALL {

@@ -15,6 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use seriatim_core::env::Instant;
+use seriatim_core::pipeline::is_in_stage;
 
 #[cfg(not(madsim))]
 compile_error!(
@@ -54,6 +55,10 @@ fn catch_messages() {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if std::thread::current().name() == Some(RUN_THREAD) {
+                // One of a stage is caught, and becomes the failure of its document.
+                if is_in_stage() {
+                    return;
+                }
                 PANIC.with(|slot| slot.borrow_mut().get_or_insert_with(|| info.to_string()).truncate(4_000));
             } else {
                 previous(info);

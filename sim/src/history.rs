@@ -14,6 +14,7 @@ use std::hash::{Hash, Hasher};
 use std::io::{self, BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 use seriatim_core::env::Instant;
 
@@ -34,8 +35,14 @@ const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 /// The rolling hash of a history. FNV-1a's step over words, so that it costs little; integers of every width are taken
 /// as 64 bits, which keeps it the same on every machine of one byte order.
-#[derive(Clone, Copy)]
-struct RollingHash(u64);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RollingHash(u64);
+
+impl Default for RollingHash {
+    fn default() -> Self {
+        RollingHash(FNV_OFFSET)
+    }
+}
 
 impl RollingHash {
     fn word(&mut self, word: u64) {
@@ -51,10 +58,10 @@ impl Hasher for RollingHash {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.word(u64::from_le_bytes(word));
+        let (words, rest) = bytes.as_chunks();
+        words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
+        if !rest.is_empty() {
+            self.word(rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         }
         self.word(bytes.len() as u64);
     }
@@ -105,6 +112,8 @@ struct Taken {
     dead: BTreeSet<(Arc<str>, u32)>,
     sink: Option<Box<dyn Write + Send>>,
     sink_error: Option<io::Error>,
+    /// Who waits for the next event.
+    waiter: Option<Waker>,
 }
 
 struct Shared {
@@ -131,11 +140,12 @@ impl Recorder {
     pub fn new(keep: Keep, clock: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
         let taken = Taken {
             events: Vec::new(),
-            hash: RollingHash(FNV_OFFSET),
+            hash: RollingHash::default(),
             count: 0,
             dead: BTreeSet::new(),
             sink: None,
             sink_error: None,
+            waiter: None,
         };
         Recorder {
             shared: Arc::new(Shared {
@@ -183,6 +193,24 @@ impl Recorder {
         if self.shared.keep == Keep::Events {
             taken.events.push(event);
         }
+        let waiter = taken.waiter.take();
+        drop(taken);
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+
+    /// Completes when more than `count` events were taken. One task may wait at a time.
+    pub async fn more_than(&self, count: u64) {
+        std::future::poll_fn(|cx| {
+            let mut taken = self.taken();
+            if taken.count > count {
+                return Poll::Ready(());
+            }
+            taken.waiter = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// The recorder as one life of one node uses it.

@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     connections: u64,
     window: Instant,
     calls: u64,
+    /// Topics whose requests arrive late: how their names begin, and by how much.
+    slow_topics: Option<(Arc<str>, Duration)>,
 }
 
 /// How far a life has polled a partition.
@@ -103,6 +105,7 @@ impl Shared {
             connections: 0,
             window: Instant::default(),
             calls: 0,
+            slow_topics: None,
         };
         Shared { executor, seed, config, inner: Mutex::new(inner) }
     }
@@ -195,6 +198,22 @@ impl Inner {
         for waker in waiters.chain(std::mem::take(&mut self.stuck).into_values()) {
             waker.wake();
         }
+    }
+
+    pub(crate) fn set_slow_topics(&mut self, slow: Option<(Arc<str>, Duration)>) {
+        self.slow_topics = slow;
+    }
+
+    /// How much later than others a request arrives because of the topics that it appends to or reads.
+    fn lateness(&self, request: &Request) -> Duration {
+        let Some((prefix, extra)) = &self.slow_topics else { return Duration::ZERO };
+        let is_slow = |partition: &TopicPartition| partition.topic.starts_with(&**prefix);
+        let touches = match request {
+            Request::Produce { partitions } => partitions.iter().any(|one| is_slow(&one.partition)),
+            Request::Fetch { partitions, .. } => partitions.iter().any(|one| is_slow(&one.partition)),
+            _ => false,
+        };
+        if touches { *extra } else { Duration::ZERO }
     }
 
     fn number_stuck(&mut self) -> u64 {

@@ -335,7 +335,7 @@ pub fn index_write(op: &IndexOp) -> IndexWrite {
         Action::Delete => (WriteKind::Delete, 0),
     };
     IndexWrite {
-        index: None,
+        index: op.index.clone(),
         id: op.id.clone(),
         version: op.version,
         kind,

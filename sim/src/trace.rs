@@ -5,10 +5,12 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use seriatim_core::env::Instant;
+
+use crate::history::RollingHash;
 
 /// How much of the trace is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +42,13 @@ impl std::fmt::Display for TraceLine {
 pub(crate) struct Trace {
     mode: TraceMode,
     lines: VecDeque<TraceLine>,
-    hash: u64,
+    hash: RollingHash,
     events: u64,
 }
 
 impl Trace {
     pub(crate) fn new(mode: TraceMode) -> Self {
-        Trace { mode, lines: VecDeque::new(), hash: 0, events: 0 }
+        Trace { mode, lines: VecDeque::new(), hash: RollingHash::default(), events: 0 }
     }
 
     /// Adds an event; `digest` stands for what `text` does not show.
@@ -61,13 +63,10 @@ impl Trace {
         buffer.clear();
         // Writing to a String does not fail.
         let _ = buffer.write_fmt(text);
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.hash);
-        hasher.write_u64(at.as_micros());
-        hasher.write_u64(digest);
-        hasher.write(node.as_bytes());
-        hasher.write(buffer.as_bytes());
-        self.hash = hasher.finish();
+        self.hash.write_u64(at.as_micros());
+        self.hash.write_u64(digest);
+        self.hash.write(node.as_bytes());
+        self.hash.write(buffer.as_bytes());
         self.events += 1;
         if self.mode != TraceMode::Ring(0) {
             self.lines.push_back(TraceLine { at, node: node.clone(), text: buffer });
@@ -76,7 +75,7 @@ impl Trace {
 
     /// Hash of every event so far.
     pub(crate) fn hash(&self) -> u64 {
-        self.hash
+        self.hash.finish()
     }
 
     /// Number of events so far.

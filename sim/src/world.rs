@@ -237,6 +237,13 @@ impl World {
         self.shared.lock().wake_waiters();
     }
 
+    /// Makes every append to and every read of the topics whose names begin with `prefix` arrive `extra` later, and
+    /// whatever is behind it on its connection; zero mends it. One such fault at a time.
+    pub fn slow_topics(&self, prefix: &str, extra: Duration) {
+        self.note("kafka", if extra.is_zero() { "topics mended" } else { "topics slow" });
+        self.shared.lock().set_slow_topics((!extra.is_zero()).then(|| (prefix.into(), extra)));
+    }
+
     /// Sets the wall clock of `name`: how far it is ahead, microseconds, and its drift, millionths. It may jump.
     pub fn set_wall_clock(&self, name: &str, ahead_micros: i64, drift_ppm: i64) {
         let link = self.link(name);

@@ -86,6 +86,7 @@ async fn bill(node: &Node, record: &Record) {
     node.env().sleep(Duration::from_millis(25)).await;
     let order = record.value.clone().expect("orders are not tombstones");
     let op = IndexOp {
+        index: None,
         id: String::from_utf8_lossy(&order).as_ref().into(),
         version: None,
         action: Action::Upsert(order.into()),

@@ -9,8 +9,10 @@ use seriatim_core::env::Env;
 use seriatim_core::identity::TopicPartition;
 use seriatim_core::index::Backend;
 use seriatim_core::transport::{
-    Commit, Group, GroupConfig, Outgoing, Polled, Poller, Producer, ProducerConfig, Transport,
+    Assignor, Commit, Group, GroupConfig, Outgoing, Polled, Poller, Producer, ProducerConfig, Transport,
 };
+use seriatim_sim::checkers::{CheckOptions, check};
+use seriatim_sim::recorded::{RecordedTransport, no_lifecycle};
 use seriatim_sim::{Node, RunOutcome, TraceMode, World, WorldConfig, run};
 
 fn record(topic: &str, key: String) -> Outgoing {
@@ -38,7 +40,17 @@ async fn produce(node: Node, count: usize) {
 }
 
 async fn consume(node: Node) {
-    let (mut poller, group) = node.transport().join(quick_group("t")).await.unwrap();
+    consume_with(node, quick_group("t")).await;
+}
+
+async fn consume_cooperatively(node: Node) {
+    let assignors = vec![Assignor::CooperativeSticky];
+    consume_with(node, GroupConfig { assignors, ..quick_group("t") }).await;
+}
+
+async fn consume_with(node: Node, config: GroupConfig) {
+    let transport = RecordedTransport::new(node.transport(), node.recorder(), no_lifecycle);
+    let (mut poller, group) = transport.join(config).await.unwrap();
     loop {
         match poller.poll(100, Duration::from_millis(500)).await.unwrap() {
             Polled::Records(records) => {
@@ -63,6 +75,10 @@ async fn consume(node: Node) {
 
 /// Two consumers, one of which is crashed and restarted, and a producer.
 async fn busy(world: World) -> u64 {
+    busy_with(world, consume).await
+}
+
+async fn busy_with<F: Future<Output = ()> + Send + 'static>(world: World, consume: fn(Node) -> F) -> u64 {
     world.create_topic("t", 4);
     world.spawn("a", consume);
     world.spawn("b", consume);
@@ -92,6 +108,20 @@ fn a_seed_gives_the_same_run_again_and_another_seed_another() {
     assert_eq!(first.hash, again.hash);
     assert_eq!(first.recorder.as_ref().unwrap().hash(), again.recorder.as_ref().unwrap().hash());
     assert_ne!(first.hash, other.hash);
+}
+
+#[test]
+fn cooperative_runs_are_without_fault_and_come_again_too() {
+    let once = |seed| run(seed, full(), |world| busy_with(world, consume_cooperatively));
+    for seed in 11..31 {
+        let outcome = once(seed);
+        assert_eq!(outcome.result, Ok(500), "seed {seed}");
+        let recorder = outcome.recorder.as_ref().unwrap();
+        assert_eq!(check(&recorder.events(), &CheckOptions::default()), [], "seed {seed}");
+        if seed == 11 {
+            assert_eq!((outcome.hash, recorder.hash()), (once(seed).hash, once(seed).recorder.unwrap().hash()));
+        }
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ fn config() -> WorldConfig {
 
 async fn write(index: &SimIndex, version: u64) -> Result<Vec<ItemOutcome>, BackendError> {
     let op = IndexOp {
+        index: None,
         id: "a".into(),
         version: Some(Version::from_hlc(version)),
         action: Action::Upsert(Bytes::from_static(b"{}").into()),

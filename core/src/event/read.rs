@@ -49,6 +49,10 @@ pub enum EventError {
     },
 }
 
+/// Text that is borrowed where it has no escapes. (In an `Option`, serde borrows no plain `Cow`.)
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Documented<'a> {
@@ -57,17 +61,17 @@ struct Documented<'a> {
     #[serde(borrow)]
     document_id: Cow<'a, str>,
     #[serde(borrow)]
-    message: Option<Cow<'a, str>>,
+    message: Option<Text<'a>>,
     #[serde(borrow)]
-    run_id: Option<Cow<'a, str>>,
+    run_id: Option<Text<'a>>,
     #[serde(borrow)]
     instant: Option<&'a RawValue>,
     #[serde(borrow)]
-    topic: Option<Cow<'a, str>>,
+    topic: Option<Text<'a>>,
     partition: Option<i32>,
     offset: Option<i64>,
     #[serde(borrow)]
-    key: Option<Cow<'a, str>>,
+    key: Option<Text<'a>>,
     /// Batched form only, from here on.
     ticket: Option<(u64, u64, u32)>,
     parent: Option<bool>,
@@ -112,13 +116,17 @@ impl Event {
 
 /// Reads what [`super::encode_batch`] wrote.
 pub fn decode_batch(value: &[u8]) -> Result<Vec<Event>, EventError> {
+    let text = std::str::from_utf8(value).map_err(|error| {
+        let line = value[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        EventError::NotAnEvent { line, reason: error.to_string() }
+    })?;
     let mut events = Vec::new();
-    for (at, line) in value.split(|&byte| byte == b'\n').enumerate() {
+    for (at, line) in text.split('\n').enumerate() {
         if line.is_empty() {
             continue;
         }
         let not_an_event = |reason: String| EventError::NotAnEvent { line: at + 1, reason };
-        let read: Documented<'_> = serde_json::from_slice(line).map_err(|error| not_an_event(error.to_string()))?;
+        let read: Documented<'_> = serde_json::from_str(line).map_err(|error| not_an_event(error.to_string()))?;
         if read.ticket.is_none() {
             return Err(not_an_event("missing field `ticket`".into()));
         }
@@ -129,13 +137,14 @@ pub fn decode_batch(value: &[u8]) -> Result<Vec<Event>, EventError> {
 
 impl Documented<'_> {
     fn into_event(self) -> Result<Event, String> {
-        let run = self.run_id.ok_or("missing field `runId`")?;
+        let Text(run) = self.run_id.ok_or("missing field `runId`")?;
         let run: RunId = run.parse().map_err(|_| format!("`runId` is {run:?}: it must be 32 hexadecimal digits"))?;
         let (sequence, attempt, ordinal) = self.ticket.unwrap_or_default();
         let instant = self.instant.ok_or("missing field `instant`")?.get();
         let position = match (self.topic, self.partition, self.offset, self.key) {
             (Some(topic), Some(partition), Some(offset), key) => {
-                Some(EventPosition { topic: topic.into(), partition, offset, key: key.map(CompactString::from) })
+                let key = key.map(|Text(key)| CompactString::from(key));
+                Some(EventPosition { topic: topic.0.into(), partition, offset, key })
             }
             (None, None, None, None) => None,
             _ => return Err("`topic`, `partition` and `offset` go together, and `key` with them".into()),
@@ -150,7 +159,7 @@ impl Documented<'_> {
             ticket: Ticket { run, sequence, attempt, ordinal },
             is_parent: self.parent.unwrap_or_default(),
             document_id: self.document_id.into(),
-            message: self.message.map(CompactString::from),
+            message: self.message.map(|Text(message)| CompactString::from(message)),
             superseded: self.superseded.unwrap_or_default(),
             unsettled: self.unsettled.unwrap_or_default(),
             digest: self.digest.unwrap_or_default(),
@@ -167,7 +176,7 @@ fn micros(seconds: &str) -> Option<u64> {
     if !fraction.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
     }
-    let fraction = fraction.get(..6).unwrap_or(fraction);
-    let fraction = format!("{fraction:0<6}").parse::<u64>().ok()?;
-    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(fraction)
+    let digits = &fraction.as_bytes()[..fraction.len().min(6)];
+    let micros = (0..6).fold(0, |sum, at| sum * 10 + digits.get(at).map_or(0, |digit| u64::from(digit - b'0')));
+    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros)
 }

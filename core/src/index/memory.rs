@@ -67,13 +67,23 @@ struct Slot {
     document: Option<Bytes>,
 }
 
-/// An index in memory.
+/// When a tombstone is forgotten.
+struct Expiry {
+    at: Instant,
+    index: Option<CompactString>,
+    id: CompactString,
+    version: Version,
+}
+
+/// A search backend in memory: an index without a name, and others by their names.
 pub struct MemoryIndex {
-    slots: BTreeMap<CompactString, Slot>,
+    /// By index and by id.
+    slots: BTreeMap<Option<CompactString>, BTreeMap<CompactString, Slot>>,
     /// Tombstones by the time that they are forgotten; those written over since are passed over.
-    expiries: VecDeque<(Instant, CompactString, Version)>,
+    expiries: VecDeque<Expiry>,
     tombstone_retention: Duration,
     documents: usize,
+    tombstones: usize,
     visible_changes: u64,
     tombstones_forgotten: u64,
     faults: Option<Box<dyn FaultSource>>,
@@ -83,7 +93,7 @@ impl fmt::Debug for MemoryIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryIndex")
             .field("documents", &self.documents)
-            .field("tombstones", &(self.slots.len() - self.documents))
+            .field("tombstones", &self.tombstones)
             .field("visible_changes", &self.visible_changes)
             .finish_non_exhaustive()
     }
@@ -100,6 +110,7 @@ impl MemoryIndex {
             expiries: VecDeque::new(),
             tombstone_retention,
             documents: 0,
+            tombstones: 0,
             visible_changes: 0,
             tombstones_forgotten: 0,
             faults: None,
@@ -160,7 +171,11 @@ impl MemoryIndex {
         if let Some(reason) = refusal(op) {
             return ItemOutcome::Rejected { reason };
         }
-        let current = self.slots.get(&op.id);
+        let slots = match self.slots.get_mut(&op.index) {
+            Some(slots) => slots,
+            None => self.slots.entry(op.index.clone()).or_default(),
+        };
+        let current = slots.get(&op.id);
         let version = match (op.version, current.map(|slot| slot.version)) {
             (Some(version), Some(current)) if version == current => return ItemOutcome::Duplicate,
             (Some(version), Some(current)) if version < current => return ItemOutcome::Superseded { current },
@@ -174,41 +189,56 @@ impl MemoryIndex {
         let before = current.and_then(|slot| slot.document.as_ref());
         self.visible_changes += u64::from(before != document.as_ref());
         self.documents = self.documents + usize::from(document.is_some()) - usize::from(before.is_some());
+        let was_tombstone = current.is_some() && before.is_none();
+        self.tombstones = self.tombstones + usize::from(document.is_none()) - usize::from(was_tombstone);
         if document.is_none() {
-            self.expiries.push_back((now + self.tombstone_retention, op.id.clone(), version));
+            let at = now + self.tombstone_retention;
+            self.expiries.push_back(Expiry { at, index: op.index.clone(), id: op.id.clone(), version });
         }
-        self.slots.insert(op.id.clone(), Slot { version, document });
+        slots.insert(op.id.clone(), Slot { version, document });
         ItemOutcome::Applied
     }
 
     /// Forgets the tombstones whose time has come by `now`. Every [`Self::apply`] does it first.
     pub fn expire(&mut self, now: Instant) {
-        while let Some((_, id, version)) = self.expiries.pop_front_if(|(expiry, ..)| *expiry <= now) {
-            if self.slots.get(&id).is_some_and(|slot| slot.document.is_none() && slot.version == version) {
-                self.slots.remove(&id);
+        while let Some(Expiry { index, id, version, .. }) = self.expiries.pop_front_if(|expiry| expiry.at <= now) {
+            let Some(slots) = self.slots.get_mut(&index) else { continue };
+            if slots.get(&id).is_some_and(|slot| slot.document.is_none() && slot.version == version) {
+                slots.remove(&id);
+                self.tombstones -= 1;
                 self.tombstones_forgotten += 1;
             }
         }
     }
 
-    /// The document with this id, and its version.
+    /// The document with this id in the index without a name, and its version.
     pub fn get(&self, id: &str) -> Option<(Version, &Bytes)> {
-        let slot = self.slots.get(id)?;
+        let slot = self.slots.get(&None)?.get(id)?;
         Some((slot.version, slot.document.as_ref()?))
     }
 
-    /// What a reader sees, in the order of ids.
+    /// What a reader of the index without a name sees, in the order of ids.
     pub fn documents(&self) -> impl Iterator<Item = (&str, Version, &Bytes)> + '_ {
-        self.slots.iter().filter_map(|(id, slot)| Some((id.as_str(), slot.version, slot.document.as_ref()?)))
+        self.slots_of(None).filter_map(|(id, slot)| Some((id.as_str(), slot.version, slot.document.as_ref()?)))
     }
 
-    /// Deleted ids that are remembered, with the versions of their deletes, in the order of ids.
+    /// What a reader of the index called `index` sees, in the order of ids.
+    pub fn documents_in(&self, index: &str) -> impl Iterator<Item = (&str, Version, &Bytes)> + '_ {
+        let slots = self.slots_of(Some(index.into()));
+        slots.filter_map(|(id, slot)| Some((id.as_str(), slot.version, slot.document.as_ref()?)))
+    }
+
+    /// Deleted ids that the index without a name remembers, with the versions of their deletes, in the order of ids.
     pub fn tombstones(&self) -> impl Iterator<Item = (&str, Version)> + '_ {
-        let tombstones = self.slots.iter().filter(|(_, slot)| slot.document.is_none());
+        let tombstones = self.slots_of(None).filter(|(_, slot)| slot.document.is_none());
         tombstones.map(|(id, slot)| (id.as_str(), slot.version))
     }
 
-    /// Documents that a reader sees.
+    fn slots_of(&self, index: Option<CompactString>) -> impl Iterator<Item = (&CompactString, &Slot)> + '_ {
+        self.slots.get(&index).into_iter().flatten()
+    }
+
+    /// Documents that a reader sees, in all indexes.
     pub fn len(&self) -> usize {
         self.documents
     }
@@ -232,6 +262,7 @@ impl MemoryIndex {
 /// Why an index never takes this write.
 fn refusal(op: &IndexOp) -> Option<String> {
     match (op.id.len(), op.version) {
+        _ if op.index.as_deref() == Some("") => Some("the name of the index is empty".into()),
         (0, _) => Some("the id is empty".into()),
         (length, _) if length > MemoryIndex::ID_BYTES_MAX => {
             Some(format!("the id has {length} bytes, the limit is {}", MemoryIndex::ID_BYTES_MAX))

@@ -84,3 +84,54 @@ fn a_stop_does_not_wait_for_the_next_try() {
     bench.pass(Duration::from_millis(10));
     assert_eq!(bench.tasks(), 0, "it sleeps until the next try");
 }
+
+/// Takes 10 ms for a batch, and keeps the index of each.
+struct Slow(Bench, Arc<Mutex<Vec<Option<CompactString>>>>);
+
+impl Backend for Slow {
+    fn bulk<'a>(&'a self, ops: &'a [IndexOp]) -> BoxFuture<'a, Result<Vec<ItemOutcome>, BackendError>> {
+        async move {
+            self.0.sleep(Duration::from_millis(10)).await;
+            assert!(ops.iter().all(|op| op.index == ops[0].index), "a batch of two indexes");
+            self.1.lock().unwrap().push(ops[0].index.clone());
+            Ok(vec![ItemOutcome::Applied; ops.len()])
+        }
+        .boxed()
+    }
+}
+
+/// One document of the index `y`, then as many of `x` as are asked for, always at once.
+struct Busy(bool);
+
+impl IndexerMessenger for Busy {
+    async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
+        let first = std::mem::take(&mut self.0);
+        let work = |number| {
+            let mut document = Document::new(format!("d{number}")).unwrap();
+            document.set("index", if first && number == 0 { "y" } else { "x" }).unwrap();
+            Work { payload: Payload::Document(document, Envelope::default()), claim: Claim::unfenced() }
+        };
+        Ok(Some((0..records_max).map(work).collect()))
+    }
+
+    async fn complete(&mut self, _: Vec<Emission>) -> Result<(), MessengerError> {
+        Ok(())
+    }
+
+    async fn close(&mut self) {}
+}
+
+#[test]
+fn a_batch_that_is_due_goes_although_another_index_is_always_full() {
+    let (bench, written) = (Bench::default(), Arc::default());
+    let backend = Arc::new(Slow(bench.clone(), Arc::clone(&written)));
+    let config = IndexerConfig {
+        batch: BatchLimits { items_max: 2, bytes_max: 1 << 20, age_max: Duration::from_millis(100) },
+        index_override: Some("index".into()),
+        ..IndexerConfig::default()
+    };
+    let indexer = Indexer::new(bench.clone(), Busy(true), backend, config, Stop::new());
+    bench.run(Duration::from_millis(500), indexer.run());
+    let place = written.lock().unwrap().iter().position(|index| index.as_deref() == Some("y"));
+    assert!(place.is_some_and(|place| place <= 10), "after 100 ms of batches of 10 ms: {place:?}");
+}

@@ -402,3 +402,19 @@ fn what_is_left_of_a_document_is_abandoned_when_the_next_starts() {
     let expected = ids.map(|id| format!(r#"{{"id":"{id}"}}"#));
     assert_eq!(run(&mut pipeline, r#"{"id":"d"}"#), expected);
 }
+
+#[test]
+fn a_map_that_puts_another_document_in_the_place_of_its_own_gives_a_child_and_fails() {
+    let swap = StageSpec::map("swap", |document| {
+        *document = Document::new("other")?;
+        Ok(())
+    });
+    check(
+        r#"{"id":"a"}"#,
+        vec![swap, set("x", "1")],
+        &[
+            r#"{"id":"other","x":"1"}"#,
+            "a: stage `swap` failed: it ended without giving its own document `a`: drop it by marking it",
+        ],
+    );
+}

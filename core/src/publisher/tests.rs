@@ -89,3 +89,21 @@ fn a_publisher_with_enough_pending_waits_whether_it_is_many_or_large() {
     let taken: Vec<_> = (0..6).map(|_| publish(&bench, &small, document(3_000))).collect();
     assert_eq!(taken, [Some(0), Some(1), Some(2), Some(3), None, None]);
 }
+
+#[test]
+fn many_are_published_up_to_the_first_that_is_refused_and_wait_for_room() {
+    let bench = Bench::default();
+    let publish_all = |publisher: &Publisher, documents| {
+        bench.run(Duration::from_secs(1), publisher.publish_all(documents)).map(|published| published.is_ok())
+    };
+    let document = |id: &str| Document::new(id).expect("an id");
+    let mut of_another_run = document("b");
+    of_another_run.initialize_run_id("r").expect("it has none");
+    let publisher = open(&bench, PublisherConfig::default());
+    let documents = vec![document("a"), of_another_run, document("c")];
+    assert_eq!(publish_all(&publisher, documents), Some(false));
+    assert_eq!(publisher.summary().published, 1);
+    let few = open(&bench, PublisherConfig { pending_records_max: 2, ..PublisherConfig::default() });
+    assert_eq!(publish_all(&few, vec![document("a"), document("b"), document("c")]), None);
+    assert_eq!(few.summary().published, 2);
+}

@@ -1,24 +1,25 @@
 //! Injects the faults of a plan, each when its trigger comes, and knows which of them hit work in flight.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::select;
 use seriatim_core::env::Instant;
-use seriatim_core::index::{Action as WriteAction, IndexOp};
 use seriatim_core::messenger::kafka::Topics;
+use seriatim_sim::World;
 use seriatim_sim::history::{Recorder, What};
-use seriatim_sim::{IndexFault, RequestFault, World};
 
+use super::links::{self, Links};
 use super::nodes::{self, Cast};
+use super::poison::Poisoner;
+use super::struck::Struck;
+use super::troubles::{self, Troubles};
 use super::{IDLE_TICK, PIPELINE, SharedProgress, lock};
-use crate::draws::{Draws, Stream};
-use crate::fault::{Action, Event, Fault, FaultKind, Node, Role, Trigger, Trouble};
+use crate::fault::{Action, Event, Fault, FaultKind, Hop, Node, Role, Trigger};
 use crate::plan::{Mode, Plan};
-use crate::run::Strikes;
-use crate::workload::marks;
 
-/// How often triggers are looked at.
+/// How long what happens is gathered before triggers are looked at again.
 const TICK: Duration = Duration::from_millis(2);
 /// How long a fault may wait for its trigger after the last one struck.
 const TRIGGER_LIMIT: Duration = Duration::from_secs(60);
@@ -38,48 +39,57 @@ pub(super) struct Injector {
     waiting: Vec<Fault>,
     last_strike: Instant,
     later: Vec<(Instant, Later)>,
-    strikes: Arc<Mutex<BTreeMap<FaultKind, Strikes>>>,
-    index: Arc<Mutex<IndexTrouble>>,
+    struck: Struck,
+    troubles: Troubles,
+    links: Links,
+    poisoner: Poisoner,
     progress: SharedProgress,
     recorder: Recorder,
-    seen_events: usize,
+    seen_events: u64,
     counts: BTreeMap<Event, u64>,
     started: BTreeMap<Role, u32>,
-    groups: Option<[String; 2]>,
+    /// Nodes that answers were to be lost to.
+    losing: Vec<String>,
+    topics: Topics,
+    groups: Vec<String>,
 }
 
 impl Injector {
-    pub(super) fn new(plan: &Plan, world: &World, progress: SharedProgress) -> Self {
-        let strikes: Arc<Mutex<BTreeMap<FaultKind, Strikes>>> = Arc::default();
-        let index = IndexTrouble { windows: Vec::new(), draws: Draws::new(plan.seeds.index, Stream::Index) };
-        let index = Arc::new(Mutex::new(index));
-        let started = BTreeMap::from([(Role::Worker, plan.topology.workers), (Role::Indexer, plan.topology.indexers)]);
-        let groups = (plan.topology.mode == Mode::Distributed)
-            .then(|| nodes::groups(&Topics::of(PIPELINE)).map(|(group, _)| group));
-        let injector = Injector {
+    pub(super) fn new(plan: &Plan, world: &World, cast: &Cast, progress: SharedProgress, struck: Struck) -> Self {
+        let topology = &plan.topology;
+        let started = match topology.mode {
+            Mode::Local => BTreeMap::new(),
+            Mode::Distributed => BTreeMap::from([(Role::Worker, topology.workers), (Role::Indexer, topology.indexers)]),
+            Mode::Hybrid => BTreeMap::from([(Role::Pair, topology.pairs)]),
+        };
+        Injector {
             waiting: plan.faults.clone(),
             last_strike: Instant::default(),
             later: Vec::new(),
-            strikes,
-            index,
+            troubles: Troubles::hook(world, plan.seeds.index, struck.clone()),
+            struck,
+            links: Links::new(nodes::event_topics()),
+            poisoner: Poisoner::default(),
             progress,
             recorder: world.recorder(),
             seen_events: 0,
             counts: BTreeMap::new(),
             started,
-            groups,
-        };
-        injector.hook(world);
-        injector
+            losing: Vec::new(),
+            topics: Topics::of(PIPELINE),
+            groups: cast.groups().into_iter().map(|(group, _)| group).collect(),
+        }
     }
 
     /// Whether nothing is left to strike, or what is left has waited too long for its trigger.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        let idle = self.waiting.is_empty() && self.later.is_empty() && lock_index(&self.index).windows.is_empty();
+    pub(super) fn is_over(&mut self, world: &World) -> bool {
+        let now = world.now();
+        let closed = self.troubles.close_due(now) & self.links.close_due(world, now);
+        let idle = self.waiting.is_empty() && self.later.is_empty() && closed;
         idle || now.since(self.last_strike) > TRIGGER_LIMIT
     }
 
-    /// Strikes what is due, then lets a little time pass.
+    /// Strikes what is due, then lets time pass until something more may be.
     pub(super) async fn tick(&mut self, world: &World, cast: &Cast) {
         let now = world.now();
         self.count_events();
@@ -99,14 +109,30 @@ impl Injector {
                 self.later.push((at, later));
             }
         }
-        lock_index(&self.index).windows.retain(|window| now < window.until);
         world.sleep(if self.waiting.is_empty() { IDLE_TICK } else { TICK }).await;
+        let rest = self.next_due(now).since(world.now());
+        select(pin!(self.recorder.more_than(self.seen_events)), pin!(world.sleep(rest))).await;
     }
 
-    /// No more faults: what is down or frozen comes back.
+    /// When to look again if nothing happens until then.
+    fn next_due(&self, now: Instant) -> Instant {
+        let triggers = self.waiting.iter().filter_map(|fault| match fault.trigger {
+            Trigger::At(micros) | Trigger::InFlight { after_micros: micros, .. } => Some(Instant::from_micros(micros)),
+            Trigger::Nth { .. } => None,
+        });
+        let windows = self.troubles.next_end().into_iter().chain(self.links.next_end());
+        let ahead = triggers.chain(self.later.iter().map(|(at, _)| *at)).chain(windows).filter(|at| *at > now);
+        ahead.fold(self.last_strike + TRIGGER_LIMIT + TICK, Instant::min)
+    }
+
+    /// No more faults: what is down, frozen, cut or slow comes back.
     pub(super) fn heal(&mut self, world: &World) {
         self.waiting.clear();
-        lock_index(&self.index).windows.clear();
+        self.troubles.close_all();
+        self.links.close_all(world);
+        for node in std::mem::take(&mut self.losing) {
+            world.lose_answers(&node, 0);
+        }
         for (_, later) in std::mem::take(&mut self.later) {
             if !matches!(later, Later::Kill(_)) {
                 self.happen(later, world);
@@ -114,12 +140,8 @@ impl Injector {
         }
         for (role, count) in self.started.clone() {
             for number in 0..count {
-                let name = match role {
-                    Role::Worker => Node::Worker(number),
-                    Role::Indexer => Node::Indexer(number),
-                }
-                .to_string();
-                if self.groups.is_some() && !world.is_alive(&name) {
+                let name = role.node(number).to_string();
+                if !world.is_alive(&name) {
                     world.restart(&name);
                 }
             }
@@ -127,8 +149,10 @@ impl Injector {
         self.recorder.record(&"world".into(), 0, What::Healed);
     }
 
-    pub(super) fn into_strikes(self) -> BTreeMap<FaultKind, Strikes> {
-        std::mem::take(&mut *self.strikes.lock().expect("no code panics while it counts"))
+    /// Everything has struck: the keys of the unreadable records.
+    pub(super) fn end(mut self) -> Vec<String> {
+        self.count_events();
+        self.poisoner.into_keys()
     }
 
     fn is_due(&self, trigger: &Trigger, world: &World, now: Instant) -> bool {
@@ -143,57 +167,110 @@ impl Injector {
 
     /// Records polled and not committed; in local mode, published and not complete.
     fn in_flight(&self, world: &World) -> u64 {
-        match &self.groups {
-            Some(groups) => groups.iter().map(|group| world.in_flight(group)).sum(),
-            None => lock(&self.progress).publisher.as_ref().map_or(0, |publisher| publisher.summary().pending),
+        if self.groups.is_empty() {
+            return lock(&self.progress).publisher.as_ref().map_or(0, |publisher| publisher.summary().pending);
         }
+        self.groups.iter().map(|group| world.in_flight(group)).sum()
+    }
+
+    /// Whether the node has been started and lives.
+    fn is_alive(&self, node: Node, world: &World) -> bool {
+        let is_started = match node.role() {
+            None => true,
+            Some((role, number)) => self.started.get(&role).is_some_and(|count| number < *count),
+        };
+        is_started && world.is_alive(&node.to_string())
     }
 
     fn strike(&mut self, action: &Action, world: &World, cast: &Cast, now: Instant) {
+        if action.node().is_some_and(|node| !self.is_alive(node, world)) {
+            return;
+        }
         let in_flight = self.in_flight(world);
         let target = match action {
-            Action::Crash { node, .. } | Action::Stop { node, .. } | Action::Pause { node, .. } => node.to_string(),
             Action::Join { role } => format!("{role:?}").to_lowercase(),
-            Action::Index { .. } => "index".to_owned(),
+            Action::Grow { topic, .. } | Action::Poison { topic, .. } => topic.name().to_owned(),
+            Action::SlowEvents { .. } | Action::DeleteEvents => "events".to_owned(),
+            other => other.node().map_or_else(|| "index".to_owned(), |node| node.to_string()),
         };
         let after = |micros: u64| now + Duration::from_micros(micros);
         match *action {
-            Action::Crash { .. } | Action::Stop { .. } | Action::Pause { .. } if !world.is_alive(&target) => return,
-            Action::Crash { restart_after_micros, node } => {
-                world.crash(&target);
-                // In local mode there is nobody else: a process that stays down would only end the run.
-                let restart = restart_after_micros.or((node == Node::Process).then_some(1_000_000));
-                // Its requests must have arrived before it runs again.
-                let restart = restart.map(|micros| micros.max(100_000));
-                self.later.extend(restart.map(|micros| (after(micros), Later::Restart(target.clone()))));
-            }
-            Action::Stop { restart_after_micros, .. } => {
-                world.request_stop(&target);
-                self.later.push((now + STOP_LIMIT, Later::Kill(target.clone())));
-                let restart = restart_after_micros.map(Duration::from_micros);
-                self.later.extend(restart.map(|wait| (now + STOP_LIMIT + wait, Later::Restart(target.clone()))));
-            }
-            Action::Pause { for_micros, .. } => {
-                world.pause(&target);
-                self.later.push((after(for_micros), Later::Resume(target.clone())));
+            Action::Crash { .. } | Action::Stop { .. } | Action::Pause { .. } => {
+                self.strike_process(action, &target, world, now);
             }
             Action::Join { role } => {
                 let next = self.started.entry(role).or_default();
                 cast.spawn(role, *next);
                 *next += 1;
             }
+            Action::Grow { topic, add } => {
+                let topic = self.topic(topic);
+                let count = world.partitions(&topic).len() as u32;
+                world.grow_topic(&topic, count + add);
+            }
+            Action::CutLink { out, into, for_micros, .. } => {
+                let (node, until) = (Some(target.clone()), after(for_micros));
+                self.links.open(world, links::Window { node, out, into, until, ..links::Window::default() });
+            }
+            Action::SlowLink { extra_micros, for_micros, .. } => {
+                let (node, extra) = (Some(target.clone()), Duration::from_micros(extra_micros));
+                let until = after(for_micros);
+                self.links.open(world, links::Window { node, extra, until, ..links::Window::default() });
+            }
+            Action::SlowEvents { extra_micros, for_micros } => {
+                let (extra, until) = (Duration::from_micros(extra_micros), after(for_micros));
+                self.links.open(world, links::Window { extra, until, ..links::Window::default() });
+            }
+            Action::Reset { .. } => world.reset_connections(&target),
+            Action::LoseAnswers { count, .. } => {
+                world.lose_answers(&target, count);
+                self.losing.push(target.clone());
+            }
+            Action::Clock { ahead_micros, drift_ppm, .. } => world.set_wall_clock(&target, ahead_micros, drift_ppm),
+            Action::Poison { topic, count } => self.poisoner.poison(world, &self.topic(topic), count),
+            Action::DeleteEvents if world.delete_topics(&nodes::event_topics()) == 0 => return,
+            Action::DeleteEvents => {}
             Action::Index { trouble, permille, for_micros } => {
-                let window = Window { trouble, permille, until: after(for_micros), in_flight };
-                lock_index(&self.index).windows.push(window);
+                let until = after(for_micros);
+                self.troubles.open(troubles::Window { trouble, permille, until, in_flight });
                 // It has struck when it troubles a request.
                 return;
             }
         }
-        let kind = action.kind();
-        *self.strikes.lock().expect("no code panics while it counts").entry(kind).or_default() +=
-            Strikes::one(in_flight);
-        let what = What::FaultInjected { kind: kind.to_string().into(), target: target.into(), in_flight };
-        self.recorder.record(&"world".into(), 0, what);
+        self.struck.note(action.kind(), &target, in_flight);
+    }
+
+    /// Kills, stops or freezes a process.
+    fn strike_process(&mut self, action: &Action, target: &str, world: &World, now: Instant) {
+        let after = |micros: u64| now + Duration::from_micros(micros);
+        match *action {
+            Action::Crash { restart_after_micros, node } => {
+                world.crash(target);
+                // In local mode there is nobody else: a process that stays down would only end the run.
+                let restart = restart_after_micros.or((node == Node::Process).then_some(1_000_000));
+                // Its requests must have arrived before it runs again.
+                let restart = restart.map(|micros| micros.max(100_000));
+                self.later.extend(restart.map(|micros| (after(micros), Later::Restart(target.to_owned()))));
+            }
+            Action::Stop { restart_after_micros, .. } => {
+                world.request_stop(target);
+                self.later.push((now + STOP_LIMIT, Later::Kill(target.to_owned())));
+                let restart = restart_after_micros.map(Duration::from_micros);
+                self.later.extend(restart.map(|wait| (now + STOP_LIMIT + wait, Later::Restart(target.to_owned()))));
+            }
+            Action::Pause { for_micros, .. } => {
+                world.pause(target);
+                self.later.push((after(for_micros), Later::Resume(target.to_owned())));
+            }
+            _ => {}
+        }
+    }
+
+    fn topic(&self, hop: Hop) -> std::sync::Arc<str> {
+        match hop {
+            Hop::Source => self.topics.source.clone(),
+            Hop::Dest => self.topics.dest.clone(),
+        }
     }
 
     fn happen(&mut self, later: Later, world: &World) {
@@ -206,9 +283,10 @@ impl Injector {
     }
 
     fn count_events(&mut self) {
-        let (counts, seen) = (&mut self.counts, &mut self.seen_events);
+        let (counts, seen, struck) = (&mut self.counts, &mut self.seen_events, &self.struck);
         self.recorder.with_events(|events| {
-            for event in &events[(*seen).min(events.len())..] {
+            let fresh = usize::try_from(*seen).map_or(&[][..], |seen| &events[seen.min(events.len())..]);
+            for event in fresh {
                 let (event, count) = match &event.what {
                     What::PublishResolved { .. } => (Event::Published, 1),
                     What::Polled { records, .. } => (Event::Taken, records.len()),
@@ -217,82 +295,16 @@ impl Injector {
                     What::CommitInvoked { .. } => (Event::Commit, 1),
                     What::Revoking { .. } => (Event::Revoking, 1),
                     What::Assigned { .. } => (Event::Assigned, 1),
+                    // The producer says so itself.
+                    What::FaultInjected { kind, in_flight, .. } if **kind == *FaultKind::FullQueue.name() => {
+                        struck.count(FaultKind::FullQueue, *in_flight);
+                        continue;
+                    }
                     _ => continue,
                 };
                 *counts.entry(event).or_default() += count as u64;
             }
-            *seen = events.len();
+            *seen = events.len() as u64;
         });
-    }
-
-    /// Puts the index's troubles, and the refusals that documents ask for, behind every bulk request.
-    fn hook(&self, world: &World) {
-        let (index, strikes, recorder) = (self.index.clone(), self.strikes.clone(), self.recorder.clone());
-        let clock = world.clone();
-        world.on_index(Some(Box::new(move |_, ops| {
-            let refused: Vec<usize> =
-                ops.iter().enumerate().filter(|(_, op)| asks_to_be_refused(op)).map(|(place, _)| place).collect();
-            let mut fault = IndexFault { refused, ..IndexFault::default() };
-            let trouble = lock_index(&index).draw(clock.now(), ops.len(), &mut fault);
-            let refuses = (!fault.refused.is_empty()).then_some((FaultKind::IndexReject, ops.len() as u64));
-            for (kind, in_flight) in trouble.into_iter().chain(refuses) {
-                *strikes.lock().expect("no code panics while it counts").entry(kind).or_default() +=
-                    Strikes::one(in_flight.max(1));
-                let what = What::FaultInjected { kind: kind.to_string().into(), target: "index".into(), in_flight };
-                recorder.record(&"world".into(), 0, what);
-            }
-            fault
-        })));
-    }
-}
-
-fn lock_index(index: &Mutex<IndexTrouble>) -> std::sync::MutexGuard<'_, IndexTrouble> {
-    index.lock().expect("no code panics while it holds the troubles")
-}
-
-/// Whether the document carries [`marks::REJECT`].
-fn asks_to_be_refused(op: &IndexOp) -> bool {
-    let WriteAction::Upsert(body) = &op.action else { return false };
-    let mark = format!("\"{}\":true", marks::REJECT);
-    body.windows(mark.len()).any(|window| window == mark.as_bytes())
-}
-
-#[derive(Debug)]
-struct Window {
-    trouble: Trouble,
-    permille: u32,
-    until: Instant,
-    /// Records in flight when it opened.
-    in_flight: u64,
-}
-
-#[derive(Debug)]
-struct IndexTrouble {
-    windows: Vec<Window>,
-    draws: Draws,
-}
-
-impl IndexTrouble {
-    /// Troubles one request, if a window is open and the coin falls so.
-    fn draw(&mut self, now: Instant, items: usize, fault: &mut IndexFault) -> Option<(FaultKind, u64)> {
-        self.windows.retain(|window| now < window.until);
-        let IndexTrouble { windows, draws } = self;
-        let window = windows.iter().find(|window| draws.chance(window.permille))?;
-        let in_flight = window.in_flight;
-        let kind = match window.trouble {
-            Trouble::TimeoutBefore => {
-                fault.request = RequestFault::SilentBeforeApplying;
-                FaultKind::IndexTimeoutBefore
-            }
-            Trouble::TimeoutAfter => {
-                fault.request = RequestFault::SilentAfterApplying;
-                FaultKind::IndexTimeoutAfter
-            }
-            Trouble::Throttle => {
-                fault.throttled = (0..items).filter(|_| draws.chance(500)).collect();
-                FaultKind::IndexThrottle
-            }
-        };
-        Some((kind, in_flight))
     }
 }

@@ -11,8 +11,11 @@ use seriatim_core::index::Backend;
 use seriatim_core::indexer::{DeletionMarker, IndexerConfig};
 use seriatim_core::machines::batcher::BatchLimits;
 use seriatim_core::machines::custody::CustodyConfig;
+use seriatim_core::messenger::MessengerFactory;
+use seriatim_core::messenger::hybrid::{HybridConfig, HybridMessengers};
 use seriatim_core::messenger::kafka::{KafkaConfig, KafkaMessengers, Topics};
 use seriatim_core::messenger::local::{LocalConfig, LocalMessengers};
+use seriatim_core::pipeline::PipelineSpec;
 use seriatim_core::publisher::{Publisher, PublisherConfig};
 use seriatim_core::runner::{self, ConnectorSummary, LocalOptions, RunError, RunOptions};
 use seriatim_core::stop::Stop;
@@ -25,8 +28,8 @@ use super::any::AlteredMessengers;
 use super::recorded::RecordedMessengers;
 use super::variant::{Altered, NodeTransport, Part, Place, Seam, Variant};
 use super::{PIPELINE, SharedProgress, lock, stages};
-use crate::fault::{self, Role};
-use crate::plan::{Knobs, Mode, Plan, PublisherPause};
+use crate::fault::Role;
+use crate::plan::{Knobs, Mode, Plan, PublisherPause, Topology};
 use crate::workload::{Op, OpKind, marks};
 
 /// The node that holds the publisher.
@@ -47,6 +50,7 @@ struct Inner {
     progress: SharedProgress,
     variant: Arc<dyn Variant>,
     topics: Topics,
+    trouble: stages::Trouble,
 }
 
 impl Cast {
@@ -56,9 +60,10 @@ impl Cast {
         operations: Arc<Vec<Op>>,
         progress: SharedProgress,
         variant: Arc<dyn Variant>,
+        trouble: stages::Trouble,
     ) -> Self {
         let topics = Topics::of(PIPELINE);
-        let inner = Inner { plan: plan.clone(), operations, progress, variant, topics };
+        let inner = Inner { plan: plan.clone(), operations, progress, variant, topics, trouble };
         Cast { world: world.clone(), inner: Arc::new(inner) }
     }
 
@@ -70,13 +75,13 @@ impl Cast {
             return self.world.spawn(PROCESS, move |node| inner.clone().process(node));
         }
         self.world.create_topic(&topics.source, plan.topology.source_partitions);
-        self.world.create_topic(&topics.dest, plan.topology.dest_partitions);
         self.world.create_topic(&topics.fail, 1);
-        for number in 0..plan.topology.workers {
-            self.spawn(Role::Worker, number);
-        }
-        for number in 0..plan.topology.indexers {
-            self.spawn(Role::Indexer, number);
+        if plan.topology.mode == Mode::Hybrid {
+            (0..plan.topology.pairs).for_each(|number| self.spawn(Role::Pair, number));
+        } else {
+            self.world.create_topic(&topics.dest, plan.topology.dest_partitions);
+            (0..plan.topology.workers).for_each(|number| self.spawn(Role::Worker, number));
+            (0..plan.topology.indexers).for_each(|number| self.spawn(Role::Indexer, number));
         }
         let inner = self.inner.clone();
         self.world.spawn(PUBLISHER, move |node| inner.clone().publisher(node));
@@ -84,16 +89,11 @@ impl Cast {
 
     /// Starts one more worker or indexer.
     pub(super) fn spawn(&self, role: Role, number: u32) {
-        let inner = self.inner.clone();
+        let (inner, name) = (self.inner.clone(), role.node(number).to_string());
         match role {
-            Role::Worker => {
-                let name = fault::Node::Worker(number).to_string();
-                self.world.spawn(&name, move |node| inner.clone().worker(node));
-            }
-            Role::Indexer => {
-                let name = fault::Node::Indexer(number).to_string();
-                self.world.spawn(&name, move |node| inner.clone().indexer(node));
-            }
+            Role::Worker => self.world.spawn(&name, move |node| inner.clone().worker(node, number)),
+            Role::Indexer => self.world.spawn(&name, move |node| inner.clone().indexer(node, number)),
+            Role::Pair => self.world.spawn(&name, move |node| inner.clone().pairs(node, number)),
         }
     }
 
@@ -101,19 +101,38 @@ impl Cast {
     pub(super) fn main_node(&self) -> &'static str {
         match self.inner.plan.topology.mode {
             Mode::Local => PROCESS,
-            Mode::Distributed => PUBLISHER,
+            Mode::Distributed | Mode::Hybrid => PUBLISHER,
         }
     }
 
     /// Consumer groups and the topics that they read.
-    pub(super) fn groups(&self) -> [(String, Arc<str>); 2] {
-        groups(&self.inner.topics)
+    pub(super) fn groups(&self) -> Vec<(String, Arc<str>)> {
+        let topics = &self.inner.topics;
+        match self.inner.plan.topology.mode {
+            Mode::Local => vec![],
+            Mode::Hybrid => vec![(topics.worker_group(), topics.source.clone())],
+            Mode::Distributed => {
+                vec![(topics.worker_group(), topics.source.clone()), (topics.indexer_group(), topics.dest.clone())]
+            }
+        }
+    }
+
+    /// The topic of dead letters.
+    pub(super) fn dead_letters(&self) -> Arc<str> {
+        self.inner.topics.fail.clone()
     }
 }
 
-/// Consumer groups and the topics that they read.
-pub(super) fn groups(topics: &Topics) -> [(String, Arc<str>); 2] {
-    [(topics.worker_group(), topics.source.clone()), (topics.indexer_group(), topics.dest.clone())]
+/// How the names of the topics of events begin.
+pub(super) fn event_topics() -> String {
+    format!("{PIPELINE}_event_")
+}
+
+/// A member of a consumer group.
+struct Member {
+    /// Its static identity, where members have one.
+    id: String,
+    number: u32,
 }
 
 impl Inner {
@@ -134,7 +153,7 @@ impl Inner {
             indexer: indexer_config(knobs),
             run: self.run_options(),
         };
-        let pipeline = Arc::new(self.variant.pipeline(stages::pipeline(env.clone())));
+        let pipeline = self.pipeline(&at);
         let backend = self.backend(&at, &node);
         let mut connectors = [self.connector(&env)];
         let ended = runner::run_together(&env, &messengers, pipeline, backend, &mut connectors, &options).await;
@@ -143,34 +162,95 @@ impl Inner {
 
     async fn publisher(self: Arc<Self>, node: Node) {
         let at = Place { part: Part::Publisher, env: node.env() };
-        let messengers = RecordedMessengers::new(self.kafka(&at, &node), node.recorder(), false);
+        let (transport, config) = (self.transport(&at, &node), self.kafka_config(None));
         let mut connectors = [self.connector(&at.env)];
-        let ended = runner::publish(&at.env, &messengers, &mut connectors, &self.run_options()).await;
+        let options = self.run_options();
+        let ended = if self.plan.topology.mode == Mode::Hybrid {
+            let messengers = HybridMessengers::new(at.env.clone(), transport, self.hybrid_config(config));
+            let messengers = RecordedMessengers::new(messengers, node.recorder(), false);
+            runner::publish(&at.env, &messengers, &mut connectors, &options).await
+        } else {
+            let messengers = KafkaMessengers::new(at.env.clone(), transport, config);
+            let messengers = RecordedMessengers::new(messengers, node.recorder(), false);
+            runner::publish(&at.env, &messengers, &mut connectors, &options).await
+        };
         self.ended(&node, ended);
     }
 
-    async fn worker(self: Arc<Self>, node: Node) {
+    async fn worker(self: Arc<Self>, node: Node, number: u32) {
         let at = Place { part: Part::Worker, env: node.env() };
-        let pipeline = Arc::new(self.variant.pipeline(stages::pipeline(at.env.clone())));
-        let config = worker_config(&self.plan.pipeline);
-        let messengers = AlteredMessengers::new(self.kafka(&at, &node), self.variant.messengers(&at));
+        let (pipeline, config) = (self.pipeline(&at), worker_config(&self.plan.pipeline));
+        let messengers = self.member(&at, &node, number);
         until_stopped(&node, |stop| runner::run_worker(at.env, messengers, pipeline, config, stop)).await;
     }
 
-    async fn indexer(self: Arc<Self>, node: Node) {
+    async fn indexer(self: Arc<Self>, node: Node, number: u32) {
         let at = Place { part: Part::Indexer, env: node.env() };
-        let config = indexer_config(&self.plan.pipeline);
-        let backend = self.backend(&at, &node);
-        let messengers = AlteredMessengers::new(self.kafka(&at, &node), self.variant.messengers(&at));
+        let (backend, config) = (self.backend(&at, &node), indexer_config(&self.plan.pipeline));
+        let messengers = self.member(&at, &node, number);
         until_stopped(&node, |stop| runner::run_indexer(at.env, messengers, backend, config, stop)).await;
     }
 
-    /// Messengers over Kafka: the client, the variant's hand behind the recorder, the recorder, the hand in front.
-    fn kafka(&self, at: &Place, node: &Node) -> KafkaMessengers<SimEnv, NodeTransport> {
+    async fn pairs(self: Arc<Self>, node: Node, number: u32) {
+        let at = Place { part: Part::Pair, env: node.env() };
+        let count = self.plan.topology.pairs_per_node;
+        let pair = |place: u32| {
+            let member = Member { id: format!("{}.{place}", node.name()), number: number * count + place };
+            let config = self.hybrid_config(self.kafka_config(Some(&member)));
+            let messengers = HybridMessengers::new(node.env(), self.transport(&at, &node), config);
+            AlteredMessengers::new(messengers, self.variant.messengers(&at))
+        };
+        let pairs: Vec<_> = (0..count).map(pair).collect();
+        let (pipeline, backend) = (self.pipeline(&at), self.backend(&at, &node));
+        let (worker, indexer) = (worker_config(&self.plan.pipeline), indexer_config(&self.plan.pipeline));
+        let env = at.env.clone();
+        until_stopped(&node, |stop| runner::run_pool(env, pairs, pipeline, backend, worker, indexer, stop)).await;
+    }
+
+    fn pipeline(&self, at: &Place) -> Arc<PipelineSpec> {
+        Arc::new(self.variant.pipeline(stages::pipeline(at.env.clone(), self.trouble.clone())))
+    }
+
+    /// Kafka: the client, the variant's hand behind the recorder, the recorder, the hand in front.
+    fn transport(&self, at: &Place, node: &Node) -> NodeTransport {
         let seam = Seam { variant: self.variant.clone(), at: at.clone(), drain: self.plan.pipeline.drain };
         let client = Altered::new(node.transport(), seam.clone());
-        let recorded = RecordedTransport::new(client, node.recorder(), decode_lifecycle);
-        KafkaMessengers::new(node.env(), Altered::new(recorded, seam), kafka_config(&self.plan.pipeline))
+        Altered::new(RecordedTransport::new(client, node.recorder(), decode_lifecycle), seam)
+    }
+
+    /// The messengers of the number-th member of a group.
+    fn member(&self, at: &Place, node: &Node, number: u32) -> impl MessengerFactory {
+        let config = self.kafka_config(Some(&Member { id: node.name().to_string(), number }));
+        let messengers = KafkaMessengers::new(node.env(), self.transport(at, node), config);
+        AlteredMessengers::new(messengers, self.variant.messengers(at))
+    }
+
+    /// The clients of a process; of a member of a group, when it is one.
+    fn kafka_config(&self, member: Option<&Member>) -> KafkaConfig {
+        let (knobs, clients) = (&self.plan.pipeline, &self.plan.pipeline.clients);
+        let mut config = KafkaConfig::new(PIPELINE);
+        config.producer.linger = Duration::from_micros(clients.linger_micros);
+        config.producer.queue_records_max = clients.queue_records_max as usize;
+        config.producer.metadata_max_age = Some(Duration::from_millis(clients.producer_metadata_ms));
+        for intake in [&mut config.worker, &mut config.indexer] {
+            intake.group.session_timeout = Duration::from_millis(knobs.session_timeout_ms);
+            intake.group.heartbeat_interval = Duration::from_millis(knobs.heartbeat_ms);
+            intake.group.poll_limit = Duration::from_millis(knobs.poll_limit_ms);
+            intake.group.assignors = clients.assignors_of(member.map_or(0, |member| member.number));
+            intake.group.instance_id = member.filter(|_| clients.static_members).map(|member| member.id.clone());
+            intake.group.metadata_max_age = Some(Duration::from_millis(clients.consumer_metadata_ms));
+            intake.processing_limit = Duration::from_millis(knobs.processing_limit_ms);
+            intake.custody = CustodyConfig { records_max: knobs.max_in_flight as usize, ..CustodyConfig::default() };
+            intake.poll_records_max = knobs.poll_max as usize;
+        }
+        config
+    }
+
+    fn hybrid_config(&self, kafka: KafkaConfig) -> HybridConfig {
+        let Topology { workers, indexers, .. } = self.plan.topology;
+        let lane_records_max = self.plan.pipeline.max_in_flight as usize;
+        let (workers, indexers) = (workers as usize, indexers as usize);
+        HybridConfig { kafka, workers, indexers, lane_records_max, ..HybridConfig::new(PIPELINE) }
     }
 
     fn backend(&self, at: &Place, node: &Node) -> Arc<dyn Backend> {
@@ -224,9 +304,9 @@ impl Inner {
 }
 
 /// Runs a component until the world asks its node to end.
-async fn until_stopped<R>(node: &Node, component: impl FnOnce(Stop) -> R)
+async fn until_stopped<R, E>(node: &Node, component: impl FnOnce(Stop) -> R)
 where
-    R: Future<Output = Result<(), seriatim_core::messenger::MessengerError>>,
+    R: Future<Output = Result<(), E>>,
 {
     let stop = Stop::new();
     let mut running = std::pin::pin!(component(stop.clone()));
@@ -257,18 +337,6 @@ fn indexer_config(knobs: &Knobs) -> IndexerConfig {
         poll_records_max: knobs.poll_max as usize,
         ..IndexerConfig::default()
     }
-}
-
-fn kafka_config(knobs: &Knobs) -> KafkaConfig {
-    let mut config = KafkaConfig::new(PIPELINE);
-    for intake in [&mut config.worker, &mut config.indexer] {
-        intake.group.session_timeout = Duration::from_millis(knobs.session_timeout_ms);
-        intake.group.heartbeat_interval = Duration::from_millis(knobs.heartbeat_ms);
-        intake.group.poll_limit = Duration::from_millis(knobs.poll_limit_ms);
-        intake.custody = CustodyConfig { records_max: knobs.max_in_flight as usize, ..CustodyConfig::default() };
-        intake.poll_records_max = knobs.poll_max as usize;
-    }
-    config
 }
 
 /// Publishes the operations of a run, with its pauses.

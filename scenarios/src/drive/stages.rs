@@ -1,5 +1,7 @@
 //! The pipeline of the scenarios: stages that do what a document's marks say.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use seriatim_core::document::Document;
@@ -9,24 +11,68 @@ use seriatim_core::stage::{Condition, Stage, StageError, StageSpec, Step};
 use seriatim_core::stages::{Sleeper, sleeper};
 
 use super::PIPELINE;
+use super::struck::Struck;
+use crate::fault::FaultKind;
 use crate::workload::{child_document, child_id, marks};
 
+/// What the stages of a run share over all nodes and lives.
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    struck: Struck,
+    /// Ids and revisions that a stage was stuck on: what it waited for has come back.
+    met: Arc<Mutex<BTreeSet<(String, u64)>>>,
+}
+
+impl Trouble {
+    pub(super) fn new(struck: Struck) -> Self {
+        Trouble { struck, met: Arc::default() }
+    }
+
+    /// The document itself is what is in flight.
+    fn strikes(&self, kind: FaultKind) {
+        self.struck.note(kind, "stage", 1);
+    }
+
+    fn is_first(&self, document: &Document) -> Result<bool, StageError> {
+        let place = (document.id().to_string(), number(document, marks::REVISION)?);
+        Ok(self.met.lock().expect("no code panics while it inserts").insert(place))
+    }
+}
+
 /// Slow, then children, then dropped or failed.
-pub(super) fn pipeline<E: Env>(env: E) -> PipelineSpec {
+pub(super) fn pipeline<E: Env>(env: E, trouble: Trouble) -> PipelineSpec {
     let sleep = sleeper(env);
-    let slow = StageSpec::new("slow", move || Slow { sleep: sleep.clone(), document: None });
+    let (own, stuck) = (sleep.clone(), trouble.clone());
+    let stuck = StageSpec::new("stuck", move || Slow {
+        sleep: own.clone(),
+        document: None,
+        mark: marks::STUCK_MS,
+        once: Some(stuck.clone()),
+    });
+    let slow =
+        StageSpec::new("slow", move || Slow { sleep: sleep.clone(), document: None, mark: marks::SLOW_MS, once: None });
     let drop = StageSpec::map("drop", |document| {
         document.mark_dropped();
         Ok(())
     });
-    let fail = StageSpec::map("fail", |_| Err(StageError::new("the document says so")));
+    let fails = trouble.clone();
+    let fail = StageSpec::map("fail", move |_| {
+        fails.strikes(FaultKind::StageError);
+        Err(StageError::new("the document says so"))
+    });
+    let panic = StageSpec::map("panic", move |_| {
+        trouble.strikes(FaultKind::StagePanic);
+        panic!("the document says so")
+    });
     PipelineSpec::new(
         PIPELINE,
         vec![
+            stuck.when([Condition::must_have(&[marks::STUCK_MS])]),
             slow.when([Condition::must_have(&[marks::SLOW_MS])]),
             StageSpec::new("children", Children::default).when([Condition::must_have(&[marks::CHILDREN])]),
             drop.when([Condition::must_hold(&[marks::DROP], &["true"])]),
             fail.when([Condition::must_hold(&[marks::FAIL], &["true"])]),
+            panic.when([Condition::must_hold(&[marks::PANIC], &["true"])]),
         ],
     )
 }
@@ -40,6 +86,9 @@ fn number(document: &Document, name: &str) -> Result<u64, StageError> {
 struct Slow {
     sleep: Sleeper,
     document: Option<Document>,
+    mark: &'static str,
+    /// Only the first time that a document is met.
+    once: Option<Trouble>,
 }
 
 impl Stage for Slow {
@@ -49,7 +98,13 @@ impl Stage for Slow {
 
     fn next(&mut self) -> Result<Step, StageError> {
         let Some(document) = self.document.take() else { return Ok(Step::End) };
-        let slept = (self.sleep)(Duration::from_millis(number(&document, marks::SLOW_MS)?));
+        if let Some(trouble) = &self.once {
+            if !trouble.is_first(&document)? {
+                return Ok(Step::Next(document));
+            }
+            trouble.strikes(FaultKind::StageStuck);
+        }
+        let slept = (self.sleep)(Duration::from_millis(number(&document, self.mark)?));
         Ok(Step::Wait(Box::pin(async move {
             slept.await;
             Ok(document)

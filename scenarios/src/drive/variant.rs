@@ -28,6 +28,8 @@ pub enum Part {
     Worker,
     /// Writes to the index.
     Indexer,
+    /// Does both for the records that it takes, in hybrid mode.
+    Pair,
     /// All of it, in local mode.
     Process,
 }

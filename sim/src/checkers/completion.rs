@@ -147,7 +147,7 @@ impl<'a> Holders<'a> {
         let furthest = index.attempts_of(key.0, key.1).max_by_key(|(_, attempt)| attempt.handed_on(false).is_some());
         let waiting = furthest.and_then(|(_, attempt)| {
             let open = attempt.outputs.iter().find(|(_, output)| output.terminal().is_none() && output.dest.is_some());
-            open.map(|(ordinal, output)| (attempt.outputs_known, *ordinal, output))
+            open.map(|(ordinal, output)| (attempt.outputs_known, ordinal, output))
         });
         if let Some((count, ordinal, Output { dest: Some((_, partition, offset)), .. })) = waiting {
             let (holder, at) = self.holder(partition, *offset);

@@ -69,7 +69,7 @@ impl HistoryIndex {
             // Nothing says how many outputs an attempt gave but what it wrote.
             let without_records = |attempt: &&mut Attempt| attempt.outputs.values().all(|one| one.dest.is_none());
             for attempt in index.attempts.values_mut().filter(without_records) {
-                let last = attempt.outputs.keys().next_back().map(|ordinal| ordinal + 1);
+                let last = attempt.outputs.iter().next_back().map(|(ordinal, _)| ordinal + 1);
                 attempt.outputs_known = attempt.outputs_known.or(last);
             }
         }
@@ -232,7 +232,7 @@ impl HistoryIndex {
     }
 
     fn output(&mut self, ticket: &Ticket) -> &mut Output {
-        self.attempt(ticket).outputs.entry(ticket.ordinal).or_default()
+        self.attempt(ticket).outputs.note(ticket.ordinal)
     }
 
     fn attempt(&mut self, ticket: &Ticket) -> &mut Attempt {
@@ -240,16 +240,10 @@ impl HistoryIndex {
     }
 
     fn known(&mut self, at: At, partition: &TopicPartition, offset: i64, ticket: Option<Ticket>, key: Option<&Bytes>) {
-        if !self.records.contains_key(partition) {
-            self.records.insert(partition.clone(), BTreeMap::new());
-        }
-        let records = self.records.get_mut(partition).expect("inserted above");
-        let mut fresh = false;
-        records.entry(offset).or_insert_with(|| {
-            fresh = true;
-            Known { at, ticket, key: key.cloned() }
-        });
-        if let (true, Some(ticket), Role::Source) = (fresh, ticket, Role::of(&partition.topic)) {
+        let records = self.records.entry(partition.clone()).or_default();
+        let Entry::Vacant(slot) = records.entry(offset) else { return };
+        slot.insert(Known { at, ticket, key: key.cloned() });
+        if let (Some(ticket), Role::Source) = (ticket, Role::of(&partition.topic)) {
             self.sources.entry((ticket.run, ticket.sequence)).or_default().push((partition.clone(), offset));
         }
     }
@@ -308,7 +302,7 @@ impl HistoryIndex {
         if lifecycle.is_parent {
             attempt.outputs_known = Some(lifecycle.ticket.ordinal + 1);
         }
-        let output = attempt.outputs.entry(lifecycle.ticket.ordinal).or_default();
+        let output = attempt.outputs.note(lifecycle.ticket.ordinal);
         match lifecycle.kind {
             LifecycleKind::Created => {
                 output.created.get_or_insert((at, None));
@@ -360,7 +354,7 @@ impl HistoryIndex {
                 attempt.begun.get_or_insert(sent);
                 attempt.origin = attempt.origin.or(Some((position.partition.partition, position.offset)));
             }
-            let output = attempt.outputs.entry(write.ticket.ordinal).or_default();
+            let output = attempt.outputs.note(write.ticket.ordinal);
             output.written.get_or_insert(sent);
             if let Some(outcome) = outcome.filter(|outcome| outcome.is_terminal()) {
                 output.answered.get_or_insert((at, outcome));

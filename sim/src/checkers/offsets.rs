@@ -59,7 +59,7 @@ fn finished(history: &History<'_>, partition: &TopicPartition, offset: i64, know
         }
         Role::Dest => {
             let attempt = history.index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt))?;
-            attempt.outputs.get(&ticket.ordinal)?.settled(events)
+            attempt.outputs.get(ticket.ordinal)?.settled(events)
         }
         Role::Fail | Role::Events | Role::Other => Some(0),
     }
@@ -169,12 +169,15 @@ fn id_of(index: &HistoryIndex, known: &Known) -> compact_str::CompactString {
     published.unwrap_or_else(|| compact_str::format_compact!("#{}", ticket.sequence))
 }
 
+/// Member, its node where known, and when it was given the partition.
+type Owner = (Arc<str>, Option<Arc<str>>, At);
+
 /// With the coordinator's assignments in the history, the owner is who it last gave the partition to: a member that is
 /// to give a partition up commits it before anybody else is given it, in whichever generation.
 ///
 /// A static member that comes back in a stable group goes on as another member, and nothing is given out.
 fn unowned_by_coordinator(history: &History<'_>, found: &mut Vec<Violation>) {
-    let mut owners: BTreeMap<(Arc<str>, TopicPartition), (Arc<str>, Option<Arc<str>>, At)> = BTreeMap::new();
+    let mut owners: BTreeMap<(Arc<str>, TopicPartition), Owner> = BTreeMap::new();
     let mut assigned: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
     for (at, event) in history.events.iter().enumerate() {
         match &event.what {

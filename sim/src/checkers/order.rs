@@ -177,7 +177,7 @@ impl<'e> Deliveries<'e> {
     /// reads the destination topic, else its publish.
     fn of_ticket(&self, index: &HistoryIndex, life: Life<'_>, ticket: &Ticket) -> Option<(Given<'e>, bool)> {
         let attempt = index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt));
-        let dest = attempt.and_then(|one| one.outputs.get(&ticket.ordinal)?.dest.as_ref());
+        let dest = attempt.and_then(|one| one.outputs.get(ticket.ordinal)?.dest.as_ref());
         if let Some(given) = dest.and_then(|(_, partition, offset)| self.of_record(life, partition, *offset)) {
             return Some((given, true));
         }
@@ -273,7 +273,7 @@ impl<'a> Walk<'a, '_> {
             let Some((given, at_dest)) = self.deliveries.of_ticket(index, life, &ticket) else { continue };
             let attempt = index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt));
             let begun = match at_dest {
-                true => attempt.and_then(|one| one.outputs.get(&ticket.ordinal)?.written),
+                true => attempt.and_then(|one| one.outputs.get(ticket.ordinal)?.written),
                 false => attempt.and_then(|one| one.begun),
             };
             let partition = &index.spans[given.span].partition;

@@ -27,6 +27,7 @@ use super::{Client, TRIES_MAX, broker_error};
 use crate::cluster::protocol::{BrokerId, ErrorCode, ProducerId, Record, Request, Response};
 use crate::env::wall_micros;
 use crate::executor::lock;
+use crate::history::What;
 
 type Outcome = Result<Appended, TransportError>;
 
@@ -48,6 +49,8 @@ struct State {
     next_call: u64,
     /// Records enqueued and not answered, and their bytes.
     held: usize,
+    /// The history knows that callers had to wait; once is enough.
+    told_full: bool,
     held_bytes: usize,
     /// Somebody waits for everything: no lingering.
     flushing: usize,
@@ -149,6 +152,9 @@ impl Core {
         let is_full = state.held >= self.config.queue_records_max.max(1)
             || state.held_bytes.saturating_add(owner.bytes) > self.config.queue_bytes_max;
         if is_full && state.held > 0 {
+            if !std::mem::replace(&mut state.told_full, true) {
+                self.tell_full(state.held);
+            }
             return Step::Full(outgoing);
         }
         let Outgoing { topic, partition, key, value, headers } = outgoing;
@@ -172,6 +178,13 @@ impl Core {
             }
         }
         Step::Done
+    }
+
+    /// Writes into the history that callers have to wait.
+    fn tell_full(&self, held: usize) {
+        let life = &self.client.host.life;
+        let what = What::FaultInjected { kind: "full-queue".into(), target: life.node.clone(), in_flight: held as u64 };
+        self.client.host.shared.lock().recorder.record(&life.node, life.incarnation, what);
     }
 
     /// Puts a record into the queue of its partition.

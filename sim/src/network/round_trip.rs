@@ -1,7 +1,7 @@
 //! A request and its answer: one sleep, then a look; parked only when the answer is not there yet.
 
 use std::future::Future;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::Hasher;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,7 @@ use super::{Host, Link};
 use crate::cluster::RequestId;
 use crate::cluster::protocol::{BrokerId, ConnectionId, Request, Response};
 use crate::executor::Sleep;
+use crate::history::RollingHash;
 
 /// A connection: its requests arrive in the order in which they were sent, and it ends as a whole. An answer that does
 /// not come costs all that were under way behind it, as on a real one; an idempotent producer relies on that.
@@ -78,7 +79,7 @@ impl Host {
         }
         let inner = &mut *self.shared.lock();
         inner.count_call(now, &self.life);
-        let there = self.latency(inner);
+        let there = self.latency(inner) + inner.lateness(&request);
         trip.back = self.latency(inner);
         let arrival = (now + there).max(Instant::from_micros(connection.last_arrival.load(Ordering::Relaxed)));
         connection.last_arrival.store(arrival.as_micros(), Ordering::Relaxed);
@@ -108,7 +109,7 @@ impl Host {
 /// What a trace line of a request does not show.
 fn payload_digest(request: &Request) -> u64 {
     let Request::Produce { partitions } = request else { return 0 };
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = RollingHash::default();
     for record in partitions.iter().flat_map(|batch| batch.records.iter()) {
         record.key.hash_into(&mut hasher);
         record.value.hash_into(&mut hasher);
@@ -121,11 +122,11 @@ fn payload_digest(request: &Request) -> u64 {
 }
 
 trait HashInto {
-    fn hash_into(&self, hasher: &mut DefaultHasher);
+    fn hash_into(&self, hasher: &mut RollingHash);
 }
 
 impl HashInto for Option<bytes::Bytes> {
-    fn hash_into(&self, hasher: &mut DefaultHasher) {
+    fn hash_into(&self, hasher: &mut RollingHash) {
         match self {
             Some(bytes) => {
                 hasher.write_usize(bytes.len());

@@ -319,6 +319,7 @@ impl Backend for Answers {
 #[test]
 fn index_writes_are_written_with_a_hash_of_the_body() {
     let op = |id: &str, action| IndexOp {
+        index: None,
         id: id.into(),
         version: Some(Version(7)),
         action,

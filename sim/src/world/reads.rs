@@ -99,6 +99,19 @@ impl World {
         }
     }
 
+    /// Deletes the topics whose names begin with `prefix`, at once. How many there were.
+    pub fn delete_topics(&self, prefix: &str) -> usize {
+        let Some(Response::Metadata { topics, .. }) = self.ask(BrokerId(0), Request::Metadata { topics: None }) else {
+            return 0;
+        };
+        let doomed = topics.into_iter().map(|topic| topic.topic).filter(|name| name.starts_with(prefix));
+        let doomed: Vec<Arc<str>> = doomed.collect();
+        match self.ask(BrokerId(0), Request::DeleteTopics { topics: doomed }) {
+            Some(Response::DeleteTopics { topics }) => topics.iter().filter(|(_, error)| error.is_none()).count(),
+            _ => 0,
+        }
+    }
+
     /// The partitions of a topic; none when there is no such topic.
     pub fn partitions(&self, topic: &str) -> Vec<TopicPartition> {
         let count = match self.ask(BrokerId(0), Request::Metadata { topics: Some(vec![topic.into()]) }) {

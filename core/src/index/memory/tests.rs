@@ -16,7 +16,8 @@ fn at(micros: u64) -> Instant {
 
 fn upsert(id: &str, version: impl Into<Option<i64>>, document: &'static str) -> IndexOp {
     let action = Action::Upsert(Bytes::from_static(document.as_bytes()).into());
-    IndexOp { id: id.into(), version: version.into().map(Version), action, ticket: Ticket::default(), position: None }
+    let (version, ticket) = (version.into().map(Version), Ticket::default());
+    IndexOp { index: None, id: id.into(), version, action, ticket, position: None }
 }
 
 fn delete(id: &str, version: impl Into<Option<i64>>) -> IndexOp {
@@ -39,6 +40,19 @@ fn a_forgotten_tombstone_lets_a_late_write_win() {
     assert_eq!((index.visible_changes(), index.tombstones_forgotten()), (2, 0));
     assert_eq!(index.apply(at(10), &[upsert("doc", 15, "late")]), Ok(vec![ItemOutcome::Applied]));
     assert_eq!((index.get("doc").map(|(version, _)| version), index.tombstones_forgotten()), (Some(Version(15)), 2));
+}
+
+#[test]
+fn one_id_in_two_indexes_is_two_documents() {
+    let mut index = MemoryIndex::new(RETENTION);
+    let elsewhere = |op| IndexOp { index: Some("books".into()), ..op };
+    let ops = [upsert("doc", 10, "a"), elsewhere(upsert("doc", 5, "b")), elsewhere(upsert("other", 5, "c"))];
+    assert_eq!(index.apply(at(0), &ops), Ok(vec![ItemOutcome::Applied; 3]));
+    assert_eq!(index.apply(at(1), &[delete("doc", 20)]), Ok(vec![ItemOutcome::Applied]));
+    assert_eq!((index.get("doc"), view(&index), index.len()), (None, Vec::new(), 2));
+    assert_eq!(index.documents_in("books").map(|(id, ..)| id).collect::<Vec<_>>(), ["doc", "other"]);
+    index.expire(at(11));
+    assert_eq!((index.tombstones_forgotten(), index.len()), (1, 2));
 }
 
 #[test]

@@ -130,6 +130,8 @@ fn sticky_keeps_what_members_have_and_trusts_the_highest_generation() {
     check(Sticky, "t*3", &twice, &["consumer1: t-1", "consumer2: t-2", "consumer3: t-0"]);
     let twice = ["consumer1: t | t-0 t-1 @1", "consumer2: t | t-1 t-2 @1", "consumer3: t"];
     check(Sticky, "t*3", &twice, &["consumer1: t-0", "consumer2: t-2", "consumer3: t-1"]);
+    let twice = ["consumer1: t | t-0 @1", "consumer2: t | t-0 t-1 @1"];
+    check(Sticky, "t*3", &twice, &["consumer1: t-0 t-2", "consumer2: t-1"]);
     let three = [
         "consumer1: a b c | a-0 b-0 c-0 @10",
         "consumer2: a b c | a-1 b-1 c-1 @9",

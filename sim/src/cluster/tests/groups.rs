@@ -326,6 +326,58 @@ fn the_protocol_is_voted_for_among_those_that_all_support() {
     }
 }
 
+/// AK `ClassicGroup.supportsProtocols`: what a member supports counts until it says otherwise, for itself too.
+#[test]
+fn a_group_changes_its_protocol_when_the_last_member_supports_another() {
+    let mut bench = group_in("Stable");
+    let both = ["cooperative-sticky", "range"];
+    let rejoin = |member: &str, names: &[&str]| Request::JoinGroup(join_with(member, names));
+    let protocol = |bench: &mut Bench, id| match bench.cluster.take_response(id) {
+        Some((_, Response::JoinGroup(joined))) => joined.protocol.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let expected = [
+        // Both may do either from the second on, and both prefer the new one.
+        (["range", "range"], "range"),
+        (["both", "range"], "range"),
+        (["both", "both"], "cooperative-sticky"),
+        (["new", "both"], "cooperative-sticky"),
+        (["new", "new"], "cooperative-sticky"),
+    ];
+    for (lists, chosen) in expected {
+        let joins = [("c-1", lists[0]), ("c-2", lists[1])].map(|(member, list)| match list {
+            "both" => bench.send(rejoin(member, &both)),
+            "new" => bench.send(rejoin(member, &both[..1])),
+            _ => bench.send(rejoin(member, &both[1..])),
+        });
+        for id in joins {
+            assert_eq!(protocol(&mut bench, id), chosen, "{lists:?}");
+        }
+        let (_, generation) = bench.cluster.group_state("g").expect("there is a group");
+        bench.ask(sync("c-1", generation, &[]));
+        bench.ask(sync("c-2", generation, &[]));
+    }
+    let eager = rejoin("c-1", &both[1..]);
+    assert_eq!(bench.ask(eager), "JoinGroup c-1 g-1 leader=\"\" [] INCONSISTENT_GROUP_PROTOCOL");
+}
+
+/// A cooperative member's claims are part of its metadata, so that its rejoin rebalances, follower or not.
+#[test]
+fn a_follower_that_owns_something_else_rebalances() {
+    let mut bench = group_in("Stable");
+    let mut join = join_with("c-2", &["range"]);
+    join.protocols[0].subscription.owned = vec![tp(1)];
+    bench.send(Request::JoinGroup(join.clone()));
+    assert_eq!(bench.state(), "PreparingRebalance g1");
+    bench.ask(Request::JoinGroup(join_with("c-1", &["range"])));
+    bench.ask(sync("c-1", 2, &[("c-2", 1)]));
+    assert_eq!(bench.ask(Request::JoinGroup(join.clone())), "JoinGroup c-2 g2 leader=\"c-1\" []");
+    assert_eq!(bench.state(), "Stable g2");
+    join.protocols[0].subscription.generation = 2;
+    bench.send(Request::JoinGroup(join));
+    assert_eq!(bench.state(), "PreparingRebalance g2");
+}
+
 #[test]
 fn a_second_join_of_a_parked_member_replaces_the_first() {
     let mut bench = group_in("Stable");

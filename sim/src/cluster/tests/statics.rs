@@ -31,6 +31,24 @@ fn a_static_member_that_comes_back_takes_its_place_without_a_rebalance() {
 }
 
 #[test]
+fn a_successor_is_told_of_as_owner_when_it_asks_for_its_assignment() {
+    let mut bench = stable();
+    bench.audits();
+    let assigned = |bench: &mut Bench| -> Vec<String> {
+        let audits = bench.audits().into_iter().filter(|audit| matches!(audit, Audit::Assigned { .. }));
+        audits.map(|audit| format!("{audit:?}")).collect()
+    };
+    bench.ask(static_join(""));
+    assert_eq!(assigned(&mut bench), [""; 0]);
+    for told in [1, 0] {
+        bench.ask(sync("i-2", 1, &[]));
+        let told_now = assigned(&mut bench);
+        assert_eq!(told_now.len(), told, "once: {told_now:?}");
+        assert!(told_now.iter().all(|audit| audit.contains("i-2") && audit.contains("t-0")));
+    }
+}
+
+#[test]
 fn the_old_holder_of_an_instance_id_is_fenced() {
     let mut bench = stable();
     bench.ask(static_join(""));

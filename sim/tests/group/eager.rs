@@ -1,117 +1,13 @@
-//! The group member, seen through the ports: rebalances in-band, fences, evictions, and what commits may do.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+//! An eager member: it gives up everything before each rebalance.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
-use seriatim_core::env::Instant;
-use seriatim_core::identity::{Epoch, TopicPartition};
-use seriatim_core::transport::{
-    Assignment, Commit, ErrorKind, Group, GroupConfig, OffsetReset, Outgoing, Polled, Poller, Producer, ProducerConfig,
-    RebalanceId, Record, Transport,
-};
-use seriatim_sim::{Node, SimGroup, SimPoller, TraceMode, World, WorldConfig, run};
+use seriatim_core::identity::Epoch;
+use seriatim_core::transport::{Commit, ErrorKind, Group, GroupConfig, OffsetReset, Polled, Poller};
+use seriatim_sim::{Node, run};
 
-fn config() -> GroupConfig {
-    GroupConfig {
-        session_timeout: Duration::from_secs(6),
-        heartbeat_interval: Duration::from_secs(1),
-        poll_limit: Duration::from_secs(20),
-        ..GroupConfig::new("g", vec!["t".into()])
-    }
-}
-
-fn world() -> WorldConfig {
-    WorldConfig { trace: TraceMode::Ring(2_000), ..WorldConfig::default() }
-}
-
-async fn fill(world: &World, records_per_partition: usize) {
-    let producer = world.node("filler").transport().producer(ProducerConfig::default()).await.unwrap();
-    let records = world
-        .partitions("t")
-        .iter()
-        .flat_map(|partition| std::iter::repeat_n(partition.partition, records_per_partition))
-        .map(|partition| Outgoing {
-            topic: "t".into(),
-            partition: Some(partition),
-            key: None,
-            value: Some(Bytes::from_static(b"v")),
-            headers: Vec::new(),
-        })
-        .collect();
-    assert!(producer.send_all(records).await.await.into_iter().all(|outcome| outcome.is_ok()));
-}
-
-/// A member in the hands of a test.
-struct Member {
-    poller: SimPoller,
-    group: SimGroup,
-}
-
-impl Member {
-    async fn join(node: &Node) -> Self {
-        Self::with(node, config()).await
-    }
-
-    async fn with(node: &Node, config: GroupConfig) -> Self {
-        let (poller, group) = node.transport().join(config).await.unwrap();
-        Member { poller, group }
-    }
-
-    async fn poll(&mut self) -> Polled {
-        self.poller.poll(100, Duration::from_millis(500)).await.unwrap()
-    }
-
-    /// Polls past records to the next event.
-    async fn event(&mut self) -> Polled {
-        for _ in 0..1_000 {
-            match self.poll().await {
-                Polled::Records(_) => {}
-                event => return event,
-            }
-        }
-        panic!("no rebalance event in 500 s");
-    }
-
-    async fn assigned(&mut self) -> Vec<Assignment> {
-        match self.event().await {
-            Polled::Assigned(assignments) => assignments,
-            other => panic!("an assignment was due, not {other:?}"),
-        }
-    }
-
-    async fn revoking(&mut self) -> (RebalanceId, Vec<(TopicPartition, Epoch)>, Instant) {
-        match self.event().await {
-            Polled::Revoking { event, partitions, deadline } => (event, partitions, deadline),
-            other => panic!("a revocation was due, not {other:?}"),
-        }
-    }
-
-    async fn lost(&mut self) -> (RebalanceId, Vec<(TopicPartition, Epoch)>) {
-        match self.event().await {
-            Polled::Lost { event, partitions } => (event, partitions),
-            other => panic!("a loss was due, not {other:?}"),
-        }
-    }
-
-    async fn records(&mut self) -> Vec<Record> {
-        match self.poll().await {
-            Polled::Records(records) => records,
-            other => panic!("records were due, not {other:?}"),
-        }
-    }
-
-    async fn commit(&self, partition: &TopicPartition, epoch: Epoch, offset: i64) -> Result<(), ErrorKind> {
-        let metadata = "m".to_owned();
-        let commit = Commit { partition: partition.clone(), epoch, offset, metadata };
-        self.group.commit(vec![commit]).await.remove(0).map_err(|error| error.kind)
-    }
-}
-
-fn numbers(assignments: &[Assignment]) -> Vec<i32> {
-    assignments.iter().map(|assignment| assignment.partition.partition).collect()
-}
+use crate::support::{Member, config, fill, numbers, world};
 
 #[test]
 fn a_joiner_waits_for_the_release_and_an_old_epoch_is_fenced() {
@@ -395,24 +291,6 @@ fn reading_starts_where_the_reset_says_and_records_out_of_range_are_skipped() {
         let mut again = Member::with(&world.node("two"), config()).await;
         assert_eq!(again.assigned().await[0].start, 500);
         assert_eq!(again.records().await.first().map(|record| record.position.offset), Some(0));
-    })
-    .unwrap();
-}
-
-#[test]
-fn new_partitions_are_noticed_at_the_metadata_refresh() {
-    let config_of_world = WorldConfig { metadata_max_age: Duration::from_secs(30), ..world() };
-    run(11, config_of_world, |world| async move {
-        world.create_topic("t", 1);
-        let mut member = Member::join(&world.node("one")).await;
-        assert_eq!(numbers(&member.assigned().await), [0]);
-        world.grow_topic("t", 3);
-        let since = world.now();
-        let (event, ..) = member.revoking().await;
-        let noticed = world.now().since(since);
-        assert!(noticed > Duration::from_secs(20) && noticed < Duration::from_secs(32), "{noticed:?}");
-        member.group.release(event).await.unwrap();
-        assert_eq!(numbers(&member.assigned().await), [0, 1, 2]);
     })
     .unwrap();
 }
