@@ -59,7 +59,8 @@ impl fmt::Display for TopicPartition {
 }
 
 /// One ownership of one partition by one group member: given at assignment, kept while the partition is retained, new
-/// when it comes back. Epochs of one consumer rise; those of different consumers are not comparable.
+/// when it comes back. Epochs of one consumer rise. No two ownerships in one process have the same: a process may hold
+/// several consumers, and hand a partition from one to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);

@@ -202,8 +202,8 @@ pub trait MessengerFactory: Clone + Send + Sync + 'static {
     /// A messenger for the next run.
     fn publisher(&self) -> impl Future<Output = Result<Self::Publisher, MessengerError>> + Send;
 
-    /// Events that workers and indexers had for runs that were over: their event topics were gone. Over all messengers of
-    /// this factory and its clones.
+    /// Events that workers and indexers had for runs that were over: their event topics were gone. Over all messengers
+    /// of this factory and its clones. Wrappers pass it on.
     fn late_events(&self) -> u64 {
         0
     }

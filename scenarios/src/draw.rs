@@ -131,7 +131,8 @@ fn draw_knobs(scenario: &Scenario, kinds: &[(FaultKind, u32)], draws: &mut Draws
         batch_age_micros: draws.pick(&[5_000, 50_000, 100_000]),
         lanes: draws.pick(&[1, 2, 4]),
         session_timeout_ms,
-        heartbeat_ms: session_timeout_ms / 3,
+        // Kafka's own; a member that beats more seldom hears of a rebalance when it is over.
+        heartbeat_ms: (session_timeout_ms / 3).min(3_000),
         poll_limit_ms: draws.pick(poll_limits),
         processing_limit_ms: if has(FaultKind::StageStuck) { draws.pick(&[5_000, 600_000]) } else { 600_000 },
         clients: draw_clients(scenario, has(FaultKind::FullQueue), draws),

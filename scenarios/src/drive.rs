@@ -146,14 +146,24 @@ async fn drive(
                 lags.filter(|(_, lag)| *lag > 0).map(|(group, lag)| format!("{group} lags by {lag}")).collect();
             (!lags.is_empty()).then(|| lags.join(", "))
         };
-        if let Err(pending) = world.quiet(QUIET_LIMIT, lag).await {
-            driven.stuck = Some(format!("the run is over, and {pending}"));
+        // Who took over from a lost owner may do again what that owner had committed: no lag shows it. So it is looked at
+        // again once everything has arrived.
+        let waits_from = world.now();
+        while driven.stuck.is_none() {
+            if let Err(pending) = world.quiet(QUIET_LIMIT, lag).await {
+                driven.stuck = Some(format!("the run is over, and {pending}"));
+            }
+            world.sleep(SETTLE_TIME).await;
+            if lag(world).is_none() || world.now().since(waits_from) > QUIET_LIMIT {
+                break;
+            }
         }
+    } else {
+        world.sleep(SETTLE_TIME).await;
     }
     // A group's first generation is how it forms; each later one is a rebalance.
     let generations = groups.iter().filter_map(|(group, _)| world.group_state(group));
     driven.rebalances = generations.map(|(_, generation)| u64::try_from(generation - 1).unwrap_or(0)).sum();
-    world.sleep(SETTLE_TIME).await;
     driven.unburied = poison::unburied(world, &cast.dead_letters(), faults.end());
     driven.strikes = struck.take();
     driven

@@ -89,18 +89,18 @@ fn list_names_every_scenario_with_a_sentence() {
 
 #[test]
 fn explore_passes_over_all_scenarios_with_a_row_each() {
-    let said = sim(&good, "explore --seeds 25 --jobs 2");
+    let said = sim(&good, "explore --seeds 100 --jobs 2");
     assert_eq!((said.exit, said.err.as_str()), (Exit::Pass, ""));
     let table = SCENARIOS.iter().all(|one| said.out.contains(&format!(" {} ", one.name)) == one.by_default());
     assert!(table, "{}", said.out);
-    for told in ["crash 50 (25; 0)", "12,500", "5 min 12 s", "75", "175"] {
+    for told in ["crash 200 (100; 0)", "50,000", "20 min 50 s", "300", "700"] {
         assert!(said.out.contains(told), "{told} in\n{}", said.out);
     }
 }
 
 #[test]
 fn the_closing_table_reads() {
-    let said = sim(&good, "explore --scenario distributed-all --seeds 20 --jobs 1");
+    let said = sim(&good, "explore --scenario distributed-all --seeds 100 --jobs 1");
     // The last three columns are real time.
     let lines: Vec<&str> = said.out.lines().map(|line| line[..line.len().min(93)].trim_end()).collect();
     insta::assert_snapshot!(lines.join("\n"));
@@ -216,7 +216,10 @@ fn run_refuses_what_cannot_be_with_the_place_and_the_next_step() {
         format!("run --input {path} --indexers 0"),
         format!("run --input {path} --partitions 0"),
         format!("run --input {path} --mode local --faults rebalances"),
+        format!("run --input {path} --mode local --faults network"),
         format!("run --input {path} --mode local --partitions 3"),
+        format!("run --input {path} --mode distributed --pairs 3"),
+        format!("run --input {path} --mode hybrid --pairs 0"),
         format!("run --input {path}"),
         format!("run --input {path} --on-error skip --dump {missing}"),
         format!("run --input {path} --on-error skip --dump {path}"),

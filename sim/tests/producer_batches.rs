@@ -246,7 +246,9 @@ fn a_named_partition_beyond_the_known_ones_makes_the_producer_look_again() {
         let producer = open(&world.node("p"), ProducerConfig::default()).await;
         placed(&producer, vec![named(0, 0)]).await;
         world.grow_topic("t", 6);
+        let since = world.now();
         assert_eq!(placed(&producer, vec![named(5, 1), named(5, 2)]).await, [5, 5]);
+        assert!(world.now().since(since) < Duration::from_secs(1), "not only when the metadata have their age");
         assert_eq!(values(&world)[&5], [1, 2]);
         let beyond = producer.send_all(vec![named(6, 3)]).await.await.remove(0).unwrap_err();
         assert_eq!(beyond.code, "UNKNOWN_TOPIC_OR_PARTITION");

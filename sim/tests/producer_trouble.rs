@@ -79,8 +79,10 @@ fn a_moved_leader_is_looked_up_and_everything_goes_there_in_order() {
         all_ok(vec![producer.send_all(vec![numbered(0)]).await]).await;
         for (turn, leader) in [(0, 1), (1, 2), (2, 0)] {
             let deliveries = five(&world, &producer, 1 + 5 * turn).await;
+            let since = world.now();
             world.move_leader(&at(), leader);
             all_ok(deliveries).await;
+            assert!(world.now().since(since) < Duration::from_secs(1), "not only when the metadata have their age");
         }
         assert!(values(&world).into_iter().eq(0..16));
         let refused = world.trace().iter().any(|line| line.text.contains("NOT_LEADER_OR_FOLLOWER"));

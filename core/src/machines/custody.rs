@@ -45,7 +45,8 @@ pub enum Step {
         /// Requests that were out when the deadline passed: the partitions count as lost.
         unresolved: usize,
     },
-    /// Everything is drained and committed after [`Custody::close`]: leave the group.
+    /// Everything is drained and committed after [`Custody::close`], or its time is over: give back what
+    /// [`Custody::abandon`] says, and leave the group.
     Leave,
     /// Nothing to do until then, or until something changes.
     Wait(Option<Instant>),
@@ -309,7 +310,7 @@ impl Custody {
 
     /// The step that departure `index` is ready for.
     fn departure_step(&mut self, index: usize, now: Instant) -> Option<Step> {
-        let Departure { event, partitions, deadline } = &self.departures[index];
+        let Departure { partitions, deadline, .. } = &self.departures[index];
         let unresolved = self.unresolved(partitions);
         if let Some(deadline) = deadline
             && now < *deadline
@@ -322,12 +323,6 @@ impl Custody {
                 return if self.retry_at.is_some_and(|at| now < at) { None } else { Some(Step::Commit(commits)) };
             }
         }
-        // Who leaves gives back every event before.
-        let is_given_back = |departure: &Departure| departure.event.is_some();
-        let (index, unresolved) = match (event, self.departures.iter().position(is_given_back)) {
-            (None, Some(other)) => (other, self.unresolved(&self.departures[other].partitions)),
-            _ => (index, unresolved),
-        };
         let departure = self.departures.remove(index)?;
         for (partition, epoch) in &departure.partitions {
             self.remove(partition, *epoch);

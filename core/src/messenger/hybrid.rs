@@ -2,8 +2,8 @@
 //!
 //! One [`HybridMessengers`] makes one *pair* after another: workers and indexers of one process that share one group
 //! membership. A pair lives and dies whole, because what is queued in it belongs to its membership: when its intake
-//! fails, or one of its halves goes without closing, every half gets an error, and the first to ask for a messenger then
-//! begins the next pair. The component that comes back never sees what the dead pair had queued.
+//! fails, or one of its halves goes without closing, every half gets an error, and the first to ask for a messenger
+//! then begins the next pair. The component that comes back never sees what the dead pair had queued.
 //!
 //! # Offsets
 //! There is no queue of offsets from the indexers to the workers: the claim is that feedback. The claim that a worker

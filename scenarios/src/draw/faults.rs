@@ -26,7 +26,7 @@ impl Room<'_> {
             return Vec::new();
         }
         let count = match self.scenario.faults {
-            FaultSet::All => draws.between(2, 10),
+            FaultSet::All => draws.between(2, 12),
             FaultSet::EventsDeleted => 1,
             _ => draws.between(1, 6),
         };

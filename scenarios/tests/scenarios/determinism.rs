@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 
 use scenarios::drive::{Correct, Simulated, Variant};
 use scenarios::explore::{SeedHash, Seeds};
-use scenarios::scenario::{SCENARIOS, Scenario, Source, find};
+use scenarios::scenario::{FaultSet, SCENARIOS, Scenario, Source, find};
 use scenarios::zoo::HashOrder;
 
 use super::support::campaign;
@@ -44,7 +44,9 @@ fn differing(one: &[SeedHash], other: &[SeedHash]) -> Vec<u64> {
 }
 
 fn check(source: Source, count: u64) {
-    for scenario in SCENARIOS.iter().filter(|scenario| scenario.source == source) {
+    // A general draw holds what the narrower ones do.
+    let general = |scenario: &&Scenario| scenario.source == source && scenario.faults == FaultSet::All;
+    for scenario in SCENARIOS.iter().filter(general) {
         let first = here(scenario, count, 1, Correct);
         assert!(first.iter().all(|one| one.trace != 0 && one.history != 0), "{}", scenario.name);
         assert_eq!(differing(&first, &here(scenario, count, 1, Correct)), [0; 0], "{}: run twice", scenario.name);
@@ -54,7 +56,7 @@ fn check(source: Source, count: u64) {
 }
 
 #[test]
-fn fifty_seeds_of_every_scenario_run_alike_twice_in_another_process_and_with_two_jobs() {
+fn fifty_seeds_of_every_general_scenario_run_alike_twice_in_another_process_and_with_two_jobs() {
     check(Source::Generated, SEEDS);
 }
 

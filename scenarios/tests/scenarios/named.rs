@@ -1,56 +1,52 @@
-//! One test a scenario, over fixed seeds.
+//! One test for the scenarios of a mode, over fixed seeds.
 
-use scenarios::scenario::{SCENARIOS, Source, find};
+use scenarios::plan::Mode;
+use scenarios::scenario::{SCENARIOS, Scenario, Source, find};
 
 use super::support::{asked_seed, hold};
 
-/// Seeds of a scenario of generated work; enough to promise every kind of fault.
-const SEEDS: u64 = 40;
 /// Seeds of a scenario of ripgrep's history, whose runs are ten times as long.
-const RIPGREP_SEEDS: u64 = 3;
+const RIPGREP_SEEDS: u64 = 2;
+
+/// Every scenario of a source and a mode: as many seeds as promise every kind of its faults.
+fn hold_all(source: Source, mode: Mode) {
+    for scenario in SCENARIOS.iter().filter(|one| one.source == source && one.mode == mode) {
+        hold(scenario, if source == Source::Ripgrep { RIPGREP_SEEDS } else { scenario.promise_seeds() });
+    }
+}
 
 macro_rules! named {
-    ($($name:ident)*) => {
+    ($($name:ident: $source:ident $mode:ident,)*) => {
         $(#[test]
         fn $name() {
-            let scenario = find(&stringify!($name).replace('_', "-")).expect("the test is named after a scenario");
-            hold(scenario, if scenario.source == Source::Ripgrep { RIPGREP_SEEDS } else { SEEDS });
+            hold_all(Source::$source, Mode::$mode);
         })*
 
         #[test]
-        fn every_scenario_is_a_test() {
-            let tested: Vec<String> = [$(stringify!($name)),*].map(|name| name.replace('_', "-")).into();
-            let listed: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-            assert_eq!(tested, listed);
+        fn every_scenario_is_in_a_test() {
+            let tested = |one: &Scenario| [$((Source::$source, Mode::$mode)),*].contains(&(one.source, one.mode));
+            assert!(SCENARIOS.iter().all(tested));
         }
     };
 }
 
 named! {
-    local_calm
-    local_crashes
-    local_all
-    distributed_calm
-    distributed_crashes
-    distributed_rebalances
-    distributed_all
-    distributed_unversioned_crashes
-    distributed_unversioned_rebalances
-    distributed_undrained
-    ripgrep_local_calm
-    ripgrep_local_crashes
-    ripgrep_local_all
-    ripgrep_local_unversioned_calm
-    ripgrep_local_unversioned_crashes
-    ripgrep_local_unversioned_all
-    ripgrep_distributed_calm
-    ripgrep_distributed_crashes
-    ripgrep_distributed_rebalances
-    ripgrep_distributed_all
-    ripgrep_distributed_unversioned_calm
-    ripgrep_distributed_unversioned_crashes
-    ripgrep_distributed_unversioned_rebalances
-    ripgrep_distributed_unversioned_all
+    local: Generated Local,
+    distributed: Generated Distributed,
+    hybrid: Generated Hybrid,
+    ripgrep_local: Ripgrep Local,
+    ripgrep_distributed: Ripgrep Distributed,
+    ripgrep_hybrid: Ripgrep Hybrid,
+}
+
+#[test]
+fn a_general_campaign_goes_through_two_rebalances_a_seed_on_average() {
+    for name in ["distributed-all", "hybrid-all"] {
+        let tally = hold(find(name).expect("listed"), 200);
+        if tally.seeds == 200 {
+            assert!(tally.rebalances >= 400, "{name}: {} rebalances in 200 seeds", tally.rebalances);
+        }
+    }
 }
 
 #[test]

@@ -68,7 +68,6 @@ pub(super) struct State {
     pub(super) events: VecDeque<Polled>,
     pub(super) unreleased: BTreeMap<RebalanceId, Unreleased>,
     pub(super) next_event: u64,
-    pub(super) next_epoch: u64,
     /// Commits not yet answered or cancelled, with their partitions.
     pub(super) commits_out: BTreeMap<u64, Vec<TopicPartition>>,
     pub(super) next_commit: u64,
@@ -125,7 +124,6 @@ pub(super) fn join(client: Client, config: GroupConfig) -> Result<(SimPoller, Si
         events: VecDeque::new(),
         unreleased: BTreeMap::new(),
         next_event: 0,
-        next_epoch: 0,
         commits_out: BTreeMap::new(),
         next_commit: 0,
         lost_by_commit: false,

@@ -16,6 +16,8 @@ pub(crate) struct Life {
     pub(crate) group: TaskGroup,
     pub(crate) link: Arc<Link>,
     pub(crate) random: Mutex<Stream>,
+    /// Ownership epochs given so far: two consumers of one process never give the same.
+    epochs: AtomicU64,
     dead: AtomicBool,
     stopping: AtomicBool,
     stop: Notify,
@@ -24,7 +26,21 @@ pub(crate) struct Life {
 impl Life {
     pub(crate) fn new(node: Arc<str>, incarnation: u32, group: TaskGroup, link: Arc<Link>, random: Stream) -> Self {
         let (dead, stopping) = (AtomicBool::new(false), AtomicBool::new(false));
-        Life { node, incarnation, group, link, random: Mutex::new(random), dead, stopping, stop: Notify::new() }
+        Life {
+            node,
+            incarnation,
+            group,
+            link,
+            random: Mutex::new(random),
+            epochs: AtomicU64::new(0),
+            dead,
+            stopping,
+            stop: Notify::new(),
+        }
+    }
+
+    pub(crate) fn next_epoch(&self) -> u64 {
+        self.epochs.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn is_dead(&self) -> bool {

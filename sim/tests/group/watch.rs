@@ -32,7 +32,7 @@ pub struct Seen {
     /// Longest time between two records of a partition under one ownership.
     pub gaps: BTreeMap<(i32, Epoch), Duration>,
     last: BTreeMap<(i32, Epoch), Instant>,
-    /// Commits of owned partitions that were refused, with how.
+    /// Commits of owned partitions that were refused for another reason than a rebalance under way, with how.
     pub refused: Vec<(Instant, i32, ErrorKind, &'static str)>,
     pub committed: u64,
     /// Records by partition.
@@ -95,6 +95,8 @@ impl Seen {
         for (commit, result) in commits.iter().zip(results) {
             match result {
                 Ok(()) => self.committed += 1,
+                // What a group answers between a join and its assignment. The next poll commits again.
+                Err(error) if error.code == "REBALANCE_IN_PROGRESS" => assert_eq!(error.kind, ErrorKind::Retriable),
                 Err(error) => self.refused.push((now, commit.partition.partition, error.kind, error.code)),
             }
         }

@@ -1,5 +1,5 @@
-//! What leaves a worker or an indexer through a producer: outputs, dead letters and events, whose acknowledgements settle
-//! the claims they were handed over with. Kafka and hybrid messengers share it.
+//! What leaves a worker or an indexer through a producer: outputs, dead letters and events, whose acknowledgements
+//! settle the claims they were handed over with. Kafka and hybrid messengers share it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,8 +47,8 @@ struct Pending {
 }
 
 impl<E: Env, P: Producer> Outbox<E, P> {
-    /// A way out through `producer`; when that fails for good, so does the intake behind `failure`. Events that come too
-    /// late for their run are added to `late_events`.
+    /// A way out through `producer`; when that fails for good, so does the intake behind `failure`. Events that come
+    /// too late for their run are added to `late_events`.
     pub(in crate::messenger) fn new(
         env: E,
         producer: P,

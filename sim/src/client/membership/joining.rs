@@ -189,8 +189,7 @@ pub(super) async fn install(member: &Member, added: Vec<TopicPartition>) -> Resu
     }
     let mut assignments = Vec::with_capacity(committed.len());
     for (part, start) in committed.into_iter().zip(starts) {
-        let epoch = Epoch(state.next_epoch);
-        state.next_epoch += 1;
+        let epoch = Epoch(member.client.host.life.next_epoch());
         let fresh = Owned {
             epoch,
             next: start,
