@@ -75,7 +75,9 @@ fn draw_kinds(scenario: &Scenario, draws: &mut Draws) -> Vec<(FaultKind, u32)> {
         let is_in = !is_swarm || draws.chance(500);
         // Half of what a consumer group is for is to come through these.
         let moves_partitions = matches!(kind, FaultKind::Crash | FaultKind::Stop | FaultKind::Join | FaultKind::Pause);
-        let weight = draws.between(1, 100) as u32 * if is_swarm && moves_partitions { 4 } else { 1 };
+        // One group has half as many of them as two.
+        let more = if scenario.mode == Mode::Hybrid { 7 } else { 4 };
+        let weight = draws.between(1, 100) as u32 * if is_swarm && moves_partitions { more } else { 1 };
         if is_in {
             kinds.push((*kind, weight));
         }
@@ -154,13 +156,16 @@ fn draw_clients(scenario: &Scenario, fills: bool, draws: &mut Draws) -> Clients 
     let tiny: &[u32] = if scenario.source == Source::Ripgrep { &[32, 100] } else { &[1, 4, 20] };
     let queue_records_max = draws.pick(tiny);
     let ages = [1_000, 5_000, 30_000, 300_000];
+    // A static member that dies between the two generations of a cooperative rebalance comes back without a rebalance, and
+    // what it was to give up stays without an owner until the next one: the coordinator asks for none.
+    let cooperative = assignors.iter().flatten().any(|one| *one == CooperativeSticky);
     let clients = Clients {
         linger_micros: draws.pick(&[0, 1_000, 5_000, 50_000]),
         queue_records_max: if fills { queue_records_max } else { 100_000 },
         producer_metadata_ms: draws.pick(&ages),
         consumer_metadata_ms: draws.pick(&ages),
         assignors,
-        static_members: draws.chance(250),
+        static_members: draws.chance(250) && !cooperative,
     };
     if scenario.mode == Mode::Local { Clients::default() } else { clients }
 }
