@@ -88,9 +88,9 @@ animals! {
         "a ledger that is a set of ids";
     "no-early-ends", "distributed-all", ["completed-never"], WithoutEarlyEnds,
         "a ledger that drops the end of a child whose CREATE it has not seen";
-    "mixed-attempts", "distributed-all", ["completed-early"], MixedAttempts,
+    "mixed-attempts", "distributed-all", ["counted-early" "completed-early"], MixedAttempts,
         "a ledger that counts the ends of a record over all of its attempts";
-    "mixed-attempts-of-pairs", "hybrid-all", ["completed-early"], MixedAttempts,
+    "mixed-attempts-of-pairs", "hybrid-all", ["counted-early" "completed-early"], MixedAttempts,
         "a ledger that counts the ends of a record over all of its attempts";
     "without-close", "distributed-all", ["run-failed" "completed-early"], WithoutClose,
         "complete as soon as all is acknowledged and nothing pends";
