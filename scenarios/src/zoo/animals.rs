@@ -9,7 +9,7 @@ use super::count_ids::CountIds;
 use super::late_commit::LateCommit;
 use super::ledgers::{MisfiledChildren, MixedAttempts, WithoutClose, WithoutEarlyEnds, WithoutPending};
 use super::no_drain::Undrained;
-use super::queues::{DropsYieldNoOffset, PoisonKills, SharedIndexQueue, SharedWorkQueue};
+use super::queues::{DropsYieldNoOffset, Poisoned, SharedIndexQueue, SharedWorkQueue};
 use super::twin::TwinChild;
 use super::unpinned::Unpinned;
 use super::writes::{
@@ -88,8 +88,10 @@ animals! {
         "a ledger that is a set of ids";
     "no-early-ends", "distributed-all", ["completed-never"], WithoutEarlyEnds,
         "a ledger that drops the end of a child whose CREATE it has not seen";
-    "mixed-attempts", "distributed-all", ["completed-early"], MixedAttempts,
-        "a ledger that mixes the attempts at one record";
+    "mixed-attempts", "distributed-all", ["counted-early" "completed-early"], MixedAttempts,
+        "a ledger that counts the ends of a record over all of its attempts";
+    "mixed-attempts-of-pairs", "hybrid-all", ["counted-early" "completed-early"], MixedAttempts,
+        "a ledger that counts the ends of a record over all of its attempts";
     "without-close", "distributed-all", ["run-failed" "completed-early"], WithoutClose,
         "complete as soon as all is acknowledged and nothing pends";
     "without-acknowledged", "distributed-all", ["completed-early" "completed-never"], CountIds::UnacknowledgedBag,
@@ -102,12 +104,14 @@ animals! {
         "a summary that tells indexed children as failed";
     "twin-child", "distributed-all", ["run-totals"], TwinChild,
         "a stage that gives a child twice";
-    "unpinned", "distributed-all", ["final-index" "sink-nonmonotonic" "write-order"], Unpinned,
+    "unpinned", "distributed-all", ["key-moved"], Unpinned,
         "places records by the partition count of the moment";
-    "drops-yield-no-offset", "distributed-all", ["stuck"], DropsYieldNoOffset,
+    "drops-yield-no-offset", "distributed-all", ["lag-left" "stuck"], DropsYieldNoOffset,
         "dropped documents never settle their records";
-    "poison-kills", "distributed-all", ["completed-never" "stuck" "poison-unburied"], PoisonKills,
+    "poison-kills", "distributed-all", ["completed-never" "stuck" "poison-unburied"], Poisoned::Ends,
         "a record that cannot be read ends its worker, uncommitted";
+    "poison-skipped", "distributed-all", ["record-vanished"], Poisoned::Skips,
+        "a record that cannot be read is passed over without a dead letter";
     "skips", "distributed-all", ["poll-skip"], Skips,
         "a client that loses a record between two fetches";
     "repeats", "distributed-all", ["nonmonotonic-poll"], Repeats,

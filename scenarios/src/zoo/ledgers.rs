@@ -1,9 +1,9 @@
 //! Ledgers of tickets that decide or tell something else than the right one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_core::identity::{RunId, Ticket};
-use seriatim_core::machines::ledger::{Ledger, LedgerEvent, LedgerEventKind, LedgerSummary, TicketLedger};
+use seriatim_core::machines::ledger::{Ledger, LedgerEvent, LedgerEventKind, LedgerSummary, Outcome, TicketLedger};
 
 use crate::drive::Variant;
 
@@ -118,17 +118,35 @@ impl Twist for Sent {
 }
 
 ledger! {
-    /// Takes the outputs of all attempts at a record for those of one.
-    MixedAttempts, OneAttempt
+    /// Counts the ends that it hears of a record, whichever attempts they speak of.
+    MixedAttempts, AnyAttempt
 }
 
 #[derive(Default)]
-struct OneAttempt;
+struct AnyAttempt(BTreeMap<u64, Family>);
 
-impl Twist for OneAttempt {
+/// The ends of one record, until there are enough.
+#[derive(Default)]
+struct Family {
+    parent: Option<u32>,
+    ends: Vec<Outcome>,
+}
+
+impl Twist for AnyAttempt {
     fn observe(&mut self, event: &LedgerEvent, ledger: &mut TicketLedger) {
-        let ticket = Ticket { attempt: 0, ..event.ticket };
-        ledger.observe(&LedgerEvent { ticket, ..*event });
+        let LedgerEventKind::Terminal(outcome) = event.kind else { return };
+        let family = self.0.entry(event.ticket.sequence).or_default();
+        family.ends.push(outcome);
+        if event.is_parent {
+            family.parent = Some(event.ticket.ordinal);
+        }
+        if let Some(parent) = family.parent.filter(|parent| family.ends.len() > *parent as usize) {
+            for (ordinal, outcome) in (0..=parent).zip(family.ends.drain(..)) {
+                let ticket = Ticket { attempt: 0, ordinal, ..event.ticket };
+                let kind = LedgerEventKind::Terminal(outcome);
+                ledger.observe(&LedgerEvent { ticket, is_parent: ordinal == parent, kind, digest: 0 });
+            }
+        }
     }
 }
 

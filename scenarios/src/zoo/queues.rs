@@ -175,41 +175,53 @@ impl WorkerMessenger for OnlyOutputsSettle {
     }
 }
 
-/// A pipeline whose components end on a record that they cannot read.
-#[derive(Clone, Copy, Debug)]
-pub struct PoisonKills;
+/// What a pipeline does with a record that it cannot read, instead of laying it among the dead letters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Poisoned {
+    /// The component that took it ends, and so does the next that takes it.
+    Ends,
+    /// It is passed over.
+    Skips,
+}
 
-impl Variant for PoisonKills {
+impl Variant for Poisoned {
     fn messengers(&self, _: &Place) -> Box<dyn Messengers> {
-        struct Fragile;
-        impl Messengers for Fragile {
-            fn worker(&self, worker: AnyWorker) -> AnyWorker {
-                AnyWorker::new(Dies { inner: worker })
-            }
-
-            fn indexer(&self, indexer: AnyIndexer) -> AnyIndexer {
-                AnyIndexer::new(Dies { inner: indexer })
-            }
-        }
-        Box::new(Fragile)
+        Box::new(*self)
     }
 }
 
-struct Dies<M> {
+impl Messengers for Poisoned {
+    fn worker(&self, inner: AnyWorker) -> AnyWorker {
+        AnyWorker::new(Fragile { inner, how: *self })
+    }
+
+    fn indexer(&self, inner: AnyIndexer) -> AnyIndexer {
+        AnyIndexer::new(Fragile { inner, how: *self })
+    }
+}
+
+struct Fragile<M> {
     inner: M,
+    how: Poisoned,
 }
 
-fn readable(work: Option<Vec<Work>>) -> Result<Option<Vec<Work>>, MessengerError> {
-    let mut all = work.iter().flatten();
-    if all.any(|one| matches!(one.payload, Payload::Undecodable { .. })) {
-        return Err(MessengerError::Closed("deserializer"));
+impl<M> Fragile<M> {
+    fn read(&self, work: Option<Vec<Work>>) -> Result<Option<Vec<Work>>, MessengerError> {
+        let Some(work) = work else { return Ok(None) };
+        let is_poison = |one: &Work| matches!(one.payload, Payload::Undecodable { .. });
+        let (poison, work): (Vec<Work>, Vec<Work>) = work.into_iter().partition(is_poison);
+        if self.how == Poisoned::Ends && !poison.is_empty() {
+            return Err(MessengerError::Closed("deserializer"));
+        }
+        poison.into_iter().for_each(|one| one.claim.done());
+        Ok(Some(work))
     }
-    Ok(work)
 }
 
-impl<M: WorkerMessenger> WorkerMessenger for Dies<M> {
+impl<M: WorkerMessenger> WorkerMessenger for Fragile<M> {
     async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
-        readable(self.inner.poll(records_max).await?)
+        let polled = self.inner.poll(records_max).await?;
+        self.read(polled)
     }
 
     async fn send(&mut self, emissions: Vec<Emission>) -> Result<(), MessengerError> {
@@ -221,9 +233,10 @@ impl<M: WorkerMessenger> WorkerMessenger for Dies<M> {
     }
 }
 
-impl<M: IndexerMessenger> IndexerMessenger for Dies<M> {
+impl<M: IndexerMessenger> IndexerMessenger for Fragile<M> {
     async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
-        readable(self.inner.poll(records_max).await?)
+        let polled = self.inner.poll(records_max).await?;
+        self.read(polled)
     }
 
     async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
