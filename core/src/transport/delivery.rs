@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 
 use super::{Appended, ErrorKind, TransportError};
 
-/// The acknowledgements of one [`Producer::send_all`](super::Producer::send_all), one a record, in order. Resolves when the last is known.
+/// The acknowledgements of one [`Producer::send_all`](super::Producer::send_all), one a record, in order. Resolves when
+/// the last is known.
 ///
 /// `ErrorKind::UnknownOutcome` for each record when the producer went away first.
 pub struct Delivery {
