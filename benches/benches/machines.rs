@@ -61,6 +61,8 @@ fn custody(group: &mut BenchmarkGroup<'_, WallTime>) {
                 let begun = custody.begin(&position);
                 custody.settled(&position, begun, true);
             }
+            // The first step sets the time of the commit, the second is behind it.
+            custody.step(Instant::default());
             let Step::Commit(commits) = custody.step(Instant::from_micros(10_000_000)) else {
                 panic!("there is something to commit");
             };
@@ -89,6 +91,7 @@ fn ledger(group: &mut BenchmarkGroup<'_, WallTime>) {
                         ledger.observe(&event(sequence, ordinal, ordinal + 1 == outputs));
                     }
                 }
+                ledger.acknowledged(RECORDS);
                 ledger.close();
                 assert!(ledger.is_complete());
                 ledger.summary()

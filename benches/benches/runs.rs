@@ -27,14 +27,10 @@ use seriatim_sim::history::Event;
 use seriatim_sim::recorded::{RecordedBackend, RecordedTransport, decode_lifecycle};
 use seriatim_sim::{World, WorldConfig};
 
-/// The shape of plans: the same as the example measures.
+/// The shape of plans, and the allocator: the same as the example measures.
 #[path = "../../scenarios/examples/seed_speed.rs"]
 #[expect(dead_code, reason = "its `main` is for the example")]
 mod seed_speed;
-
-/// Documents are freed by other threads than made them; this is what `local_speed` measures with.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const LOCAL_DOCUMENTS: usize = 100_000;
 const HISTORY_DOCUMENTS: usize = 500;

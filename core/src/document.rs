@@ -12,6 +12,7 @@
 mod error;
 mod field;
 mod fields;
+mod original;
 mod text;
 mod value;
 mod wire;
@@ -32,6 +33,7 @@ pub use value::{Number, Object, VALUE_LEVELS_MAX, Value, ValueError};
 
 use field::{Field, UNKNOWN};
 use fields::Fields;
+pub(crate) use original::Original;
 pub(crate) use text::write_string;
 
 const ID: &str = "id";
@@ -76,29 +78,6 @@ enum Edits {
     Run,
     /// Anything.
     Any,
-}
-
-/// A document as it was at some time, kept without hindering or repeating edits of the document itself.
-#[derive(Debug)]
-pub(crate) enum Original {
-    /// As it was read, and the run that it joined.
-    Read { source: Bytes, run_id: Option<Arc<str>> },
-    /// Edited before.
-    Edited(Document),
-}
-
-impl Original {
-    pub(crate) fn to_json(&self) -> Bytes {
-        match self {
-            Original::Read { source, run_id: None } => source.clone(),
-            Original::Read { source, run_id: Some(run_id) } => {
-                let mut document = Document::parse(source.clone()).expect("it was read before");
-                document.initialize_run_id(run_id.clone()).expect("it joined the run after it was read");
-                document.to_json()
-            }
-            Original::Edited(document) => document.to_json(),
-        }
-    }
 }
 
 /// What to do with a field that exists.

@@ -47,7 +47,7 @@ pub fn shaped(mut plan: Plan) -> Plan {
             *node = match *node {
                 Node::Worker(number) => Node::Worker(number % 3),
                 Node::Indexer(number) => Node::Indexer(number % 2),
-                Node::Process => Node::Process,
+                other => other,
             };
         }
     }

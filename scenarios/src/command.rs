@@ -4,7 +4,6 @@
 //! too). Results go to `out`, progress and complaints to `err`.
 
 use std::io::Write;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,15 +13,20 @@ use clap::{Args, Parser, Subcommand};
 use crate::draw::Overrides;
 use crate::explore::{Seeds, Tally, explore};
 use crate::input::{self, OnError};
+use crate::interrupt;
 use crate::plan::{Mode, Plan, PlanError};
 use crate::progress::Reporter;
 use crate::report;
 use crate::ripgrep;
 use crate::run::{Exit, Outcome, RunOptions, RunReport, Runner, run_fresh};
 use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find};
-use crate::zoo::hunt::{self, Animal, Ranges};
 
+mod campaign;
 mod dump;
+mod zoo;
+
+use self::campaign::Campaign;
+use self::zoo::Zoo;
 
 /// Runs the pipeline in a simulated Kafka, from seeds.
 #[derive(Parser, Debug)]
@@ -37,7 +41,8 @@ pub struct Command {
 enum What {
     /// Lists the scenarios.
     List,
-    /// Runs many seeds of one scenario, or of all.
+    /// Runs many seeds of one scenario, or of all. A campaign that is long enough promises that every kind of fault of
+    /// its scenario hit work in flight.
     Explore(Explore),
     /// Runs one seed of a scenario again.
     Replay(Replay),
@@ -59,30 +64,13 @@ fn parse_scenario(text: &str) -> Result<&'static Scenario, String> {
     find(text).map_err(|error| error.to_string())
 }
 
-fn parse_animal(text: &str) -> Result<&'static Animal, String> {
-    let known = || hunt::ANIMALS.iter().map(|animal| animal.name).collect::<Vec<_>>().join(", ");
-    let found = hunt::ANIMALS.iter().find(|animal| animal.name == text);
-    found.ok_or_else(|| format!("there is no animal `{text}`; there are {}", known()))
-}
-
 #[derive(Args, Debug)]
 struct Explore {
     /// This scenario [default: all but those that `list` calls only by name].
     #[arg(long, value_parser = parse_scenario)]
     scenario: Option<&'static Scenario>,
-    /// How many seeds of each scenario. A long campaign, of 20 seeds or more, 100 where any fault is drawn, promises
-    /// that every kind hit work in flight.
-    #[arg(long, default_value = "200", value_parser = clap::value_parser!(u64).range(1..))]
-    seeds: u64,
-    /// The first seed.
-    #[arg(long, default_value = "0", value_parser = parse_seed, allow_negative_numbers = true)]
-    from: u64,
-    /// Runs at a time [default: one a core].
-    #[arg(long)]
-    jobs: Option<NonZeroUsize>,
-    /// One JSON object a scenario instead of the table.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    campaign: Campaign,
 }
 
 #[derive(Args, Debug)]
@@ -99,28 +87,6 @@ struct Replay {
     /// Writes the plan of the seed here, as TOML.
     #[arg(long)]
     plan: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-struct Zoo {
-    /// Ranges of seeds, each searched from its first seed until the catch.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    ranges: u64,
-    /// Seeds of a range.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
-    seeds: u64,
-    /// The first seed of the first range.
-    #[arg(long, default_value = "0", value_parser = parse_seed, allow_negative_numbers = true)]
-    from: u64,
-    /// Runs at a time [default: one a core].
-    #[arg(long)]
-    jobs: Option<NonZeroUsize>,
-    /// One JSON object an animal instead of the table.
-    #[arg(long)]
-    json: bool,
-    /// Only this animal: prints its first failure as `explore` would, and searches no other range.
-    #[arg(long, value_parser = parse_animal)]
-    show: Option<&'static Animal>,
 }
 
 #[derive(Args, Debug)]
@@ -170,19 +136,32 @@ struct Pack {
     out: PathBuf,
 }
 
-/// Where the command writes. What cannot be written is let go: a reader that hung up wants no more.
+/// Where the command writes.
 pub struct Terminal<'a> {
-    /// Results.
-    pub out: &'a mut dyn Write,
-    /// Progress and complaints.
-    pub err: &'a mut dyn Write,
-    /// Whether `err` is a terminal that can redraw a line.
-    pub is_live: bool,
+    out: &'a mut dyn Write,
+    err: &'a mut dyn Write,
+    is_live: bool,
+    /// The first result that could not be written.
+    unwritten: Option<std::io::Error>,
 }
 
-impl Terminal<'_> {
+impl<'a> Terminal<'a> {
+    /// Results go to `out`, progress and complaints to `err`, which can redraw a line when it `is_live`.
+    pub fn new(out: &'a mut dyn Write, err: &'a mut dyn Write, is_live: bool) -> Self {
+        Terminal { out, err, is_live, unwritten: None }
+    }
+
     fn say(&mut self, text: impl std::fmt::Display) {
-        let _ = writeln!(self.out, "{text}");
+        if let Err(error) = writeln!(self.out, "{text}") {
+            self.unwritten.get_or_insert(error);
+        }
+    }
+
+    /// Why results are missing, if they are. A reader that hung up wants no more and misses nothing.
+    fn missing(&mut self) -> Option<std::io::Error> {
+        let flushed = self.out.flush().err();
+        let error = self.unwritten.take().or(flushed);
+        error.filter(|error| error.kind() != std::io::ErrorKind::BrokenPipe)
     }
 
     fn complain(&mut self, text: impl std::fmt::Display) {
@@ -201,16 +180,17 @@ impl Command {
             What::Run(run) => run.execute(runner, terminal),
             What::Pack(pack) => pack.execute(terminal),
         };
+        let ended = ended.and_then(|exit| match terminal.missing() {
+            Some(error) => {
+                Err(error).context("the results could not be written to the output; is there room for them?")
+            }
+            None => Ok(exit),
+        });
         ended.unwrap_or_else(|error| {
             terminal.complain(format_args!("error: {error:#}"));
             Exit::Harness
         })
     }
-}
-
-/// Runs at a time: as asked, or one a core.
-fn jobs(asked: Option<NonZeroUsize>) -> NonZeroUsize {
-    asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
 fn list(terminal: &mut Terminal<'_>) -> Exit {
@@ -222,92 +202,54 @@ fn list(terminal: &mut Terminal<'_>) -> Exit {
     Exit::Pass
 }
 
+/// Seeds of a scenario in a campaign.
+const SEEDS: u64 = 200;
+
 impl Explore {
     fn execute(self, runner: &dyn Runner, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
-        let jobs = jobs(self.jobs);
+        let Campaign { from, json, .. } = self.campaign;
+        let seeds = Seeds { from, count: self.campaign.seeds(SEEDS, 1)?, jobs: self.campaign.jobs() };
         let scenarios: Vec<&'static Scenario> =
             self.scenario.map_or_else(|| SCENARIOS.iter().filter(|one| one.by_default()).collect(), |one| vec![one]);
         let mut tallies: Vec<Tally> = Vec::new();
         for scenario in scenarios {
-            let count = self.seeds;
-            if self.from.checked_add(count - 1).is_none() {
-                bail!("{count} seeds from {} go beyond {}; take fewer or start lower", self.from, u64::MAX);
-            }
-            let mut progress = Reporter::new(scenario.name, count, terminal.err, terminal.is_live);
-            let seeds = Seeds { from: self.from, count, jobs };
+            let mut progress = Reporter::new(scenario.name, "seed", terminal.err, terminal.is_live);
             let tally = explore(scenario, seeds, runner, &mut progress);
             progress.finish();
-            if self.json {
+            if json {
                 terminal.say(report::as_json(&tally));
             }
-            let is_over = !tally.failures.is_empty();
+            let is_over = !tally.failures.is_empty() || interrupt::asked();
             tallies.push(tally);
             if is_over {
                 break;
             }
         }
-        if !self.json {
+        if !json {
             terminal.say(report::table(&tallies));
         }
+        let interrupted = interrupt::asked();
         for tally in &tallies {
-            if let Some(words) = report::missed(tally) {
+            if let Some(words) = report::missed(tally).filter(|_| !interrupted) {
                 terminal.complain(words);
             }
             if !tally.failures.is_empty() {
                 terminal.complain(format_args!("\n{}", report::failures(tally)));
             }
         }
-        if !self.json && tallies.iter().all(|tally| tally.failures.is_empty()) {
-            let seeds = tallies.iter().map(|tally| tally.seeds).sum::<u64>();
-            terminal.say(format_args!("Everything held on {}.", report::counted(seeds, "seed")));
-        }
-        let is_failed = tallies.iter().any(|tally| tally.exit() == Exit::Failed);
+        let counted = report::counted(tallies.iter().map(|tally| tally.seeds).sum::<u64>(), "seed");
+        let failed = tallies.iter().any(|tally| tally.exit() == Exit::Failed);
         let worst = tallies.iter().map(Tally::exit).max().unwrap_or(Exit::Pass);
-        Ok(if is_failed { Exit::Failed } else { worst })
-    }
-}
-
-impl Zoo {
-    fn execute(self, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
-        if self.ranges.checked_mul(self.seeds).and_then(|seeds| self.from.checked_add(seeds)).is_none() {
-            bail!("{} ranges of {} seeds go beyond {}; take fewer", self.ranges, self.seeds, u64::MAX);
+        if interrupted {
+            terminal.complain(format_args!("interrupted: only {counted} were run"));
+        } else if !json && tallies.iter().all(|tally| tally.failures.is_empty()) {
+            terminal.say(format_args!("Everything held on {counted}."));
         }
-        let (general, jobs) = (find(hunt::GENERAL)?, jobs(self.jobs));
-        if let Some(animal) = self.show {
-            return self.show(animal, general, terminal);
-        }
-        let ranges = Ranges { from: self.from, count: self.ranges, seeds: self.seeds };
-        let mut bags = Vec::new();
-        for animal in hunt::ANIMALS {
-            let bag = hunt::hunt(general, animal.properties, ranges, jobs, &*animal.runner());
-            if self.json {
-                terminal.say(report::bag_as_json(animal, &bag));
-            }
-            bags.push((animal, bag));
-        }
-        let barks = hunt::barks(general, ranges, jobs);
-        if self.json {
-            terminal.say(serde_json::json!({ "animal": "correct", "barks": barks }));
-        } else {
-            terminal.say(report::bags(&bags, &barks, ranges));
-        }
-        let escaped = bags.iter().any(|(_, bag)| bag.contains(&None));
-        Ok(if escaped || !barks.is_empty() { Exit::Failed } else { Exit::Pass })
-    }
-}
-
-impl Zoo {
-    fn show(&self, animal: &Animal, general: &Scenario, terminal: &mut Terminal<'_>) -> anyhow::Result<Exit> {
-        let (one, runner) = (Ranges { from: self.from, count: 1, seeds: self.seeds }, animal.runner());
-        let bag = hunt::hunt(general, animal.properties, one, NonZeroUsize::MIN, &*runner);
-        let Some(caught) = bag.into_iter().flatten().next() else {
-            bail!("{} got away on {} seeds from {}; try another --from", animal.name, self.seeds, self.from);
-        };
-        let plan = Plan::draw(general, caught.seed);
-        let ran = run_fresh(&*runner, &plan, &RunOptions::default());
-        let again = format!("cargo sim zoo --show {} --from {}", animal.name, caught.seed);
-        terminal.say(report::failure_block(&plan, &ran, &again));
-        Ok(Exit::Failed)
+        Ok(match (failed, interrupted) {
+            (true, _) => Exit::Failed,
+            (false, true) => Exit::Interrupted,
+            (false, false) => worst,
+        })
     }
 }
 

@@ -98,8 +98,7 @@ fn draw_topology(scenario: &Scenario, overrides: &Overrides, draws: &mut Draws) 
     let (of_pair, lanes) = (scenario.mode == Mode::Hybrid, draws.pick(&[(1, 1), (1, 2), (2, 1), (2, 2)]));
     // What the mode has not is written as one, or left out.
     let (workers, indexers) = match scenario.mode {
-        Mode::Local => (workers, 1),
-        Mode::Distributed => (workers, indexers),
+        Mode::Local | Mode::Distributed => (workers, indexers),
         Mode::Hybrid => lanes,
     };
     let is_local = scenario.mode == Mode::Local;
@@ -157,13 +156,16 @@ fn draw_clients(scenario: &Scenario, fills: bool, draws: &mut Draws) -> Clients 
     let tiny: &[u32] = if scenario.source == Source::Ripgrep { &[32, 100] } else { &[1, 4, 20] };
     let queue_records_max = draws.pick(tiny);
     let ages = [1_000, 5_000, 30_000, 300_000];
+    // A static member that dies between the two generations of a cooperative rebalance comes back without a rebalance, and
+    // what it was to give up stays without an owner until the next one: the coordinator asks for none.
+    let cooperative = assignors.iter().flatten().any(|one| *one == CooperativeSticky);
     let clients = Clients {
         linger_micros: draws.pick(&[0, 1_000, 5_000, 50_000]),
         queue_records_max: if fills { queue_records_max } else { 100_000 },
         producer_metadata_ms: draws.pick(&ages),
         consumer_metadata_ms: draws.pick(&ages),
         assignors,
-        static_members: draws.chance(250),
+        static_members: draws.chance(250) && !cooperative,
     };
     if scenario.mode == Mode::Local { Clients::default() } else { clients }
 }

@@ -55,6 +55,11 @@ impl<V: Variant + Clone> Runner for Simulated<V> {
     }
 }
 
+/// Runs plans in the simulated world with `variant`.
+pub fn run_variant(variant: Arc<dyn Variant>) -> impl Runner + use<> {
+    move |plan: &Plan, options: &RunOptions| run(plan, options, &variant)
+}
+
 /// What the nodes of a run and its driver share.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {

@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::fault::FaultKind;
+use crate::interrupt;
 use crate::plan::Plan;
 use crate::run::{Exit, Outcome, RunOptions, RunReport, Runner, Stopwatch, Strikes, run_fresh};
 use crate::scenario::Scenario;
@@ -28,9 +29,9 @@ pub struct Seeds {
     pub jobs: NonZeroUsize,
 }
 
-/// Hears how a campaign goes on.
+/// Hears how a campaign or a hunt goes on.
 pub trait Progress {
-    /// So many of so many seeds are counted, so many of them failed.
+    /// So many of so many seeds or searches are counted, so many of them failed.
     fn step(&mut self, done: u64, of: u64, failed: usize);
 }
 
@@ -155,7 +156,7 @@ pub fn explore(scenario: &'static Scenario, seeds: Seeds, runner: &dyn Runner, p
         for _ in 0..seeds.jobs.get() {
             let (sender, next, stop) = (sender.clone(), &next, &stop);
             scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) && !interrupt::asked() {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     if index >= seeds.count {
                         break;
@@ -215,7 +216,8 @@ mod tests {
         }
         if [30, 31, 40, 41].contains(&plan.seed) {
             let words = format!("seed {}", plan.seed);
-            report.outcome = Outcome::Failed(vec![Violation { property: "order".into(), words, witness: vec![] }]);
+            let found = Violation { checker: "order", property: "write-order".into(), words, witness: vec![] };
+            report.outcome = Outcome::Failed(vec![found]);
         }
         report
     }

@@ -14,6 +14,7 @@ pub mod drive;
 pub mod explore;
 pub mod fault;
 pub mod input;
+pub mod interrupt;
 pub mod plan;
 pub mod progress;
 pub mod report;

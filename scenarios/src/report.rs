@@ -1,6 +1,5 @@
 //! What people read: failure blocks, the closing table, and the same as JSON.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use serde_json::json;
 use crate::explore::{Failure, Tally};
 use crate::plan::{Mode, Plan, Workload};
 use crate::run::{Outcome, RunReport};
-use crate::zoo::hunt::{self, Animal, Bag, Catch, Ranges};
+
+pub mod zoo;
 
 /// `1234567` as `1,234,567`.
 pub fn grouped(number: u64) -> String {
@@ -201,60 +201,6 @@ pub fn table(tallies: &[Tally]) -> String {
         ]);
     }
     table.trim_fmt()
-}
-
-fn counted_properties(bag: &Bag) -> BTreeMap<&str, u64> {
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for property in bag.iter().flatten().flat_map(|caught| &caught.properties) {
-        *counts.entry(property).or_default() += 1;
-    }
-    counts
-}
-
-/// The table of a hunt: in how many ranges each animal was caught, by which property, after how many seeds.
-pub fn bags(bags: &[(&Animal, Bag)], barks: &BTreeMap<u64, Vec<String>>, ranges: Ranges) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_NO_BORDERS);
-    table.set_header(["animal", "mistake", "caught", "by (ranges)", "median seeds", "worst"]);
-    for (animal, bag) in bags {
-        let by = counted_properties(bag).into_iter().map(|(property, count)| format!("{property} ({count})"));
-        let (median, worst) = hunt::median_and_worst(bag).unwrap_or_default();
-        let caught = bag.iter().flatten().count();
-        table.add_row([
-            animal.name.to_owned(),
-            animal.mistake.to_owned(),
-            format!("{caught} of {}", ranges.count),
-            by.collect::<Vec<_>>().join("\n"),
-            grouped(median),
-            grouped(worst),
-        ]);
-    }
-    let seeds = grouped(ranges.count * ranges.seeds);
-    let mut out = table.trim_fmt();
-    match barks.first_key_value() {
-        None => write!(out, "\nThe correct pipeline passes all {seeds} seeds."),
-        Some((seed, properties)) => write!(
-            out,
-            "\nThe correct pipeline fails {} of {seeds} seeds; the first is {seed}: {}",
-            barks.len(),
-            properties.join(", ")
-        ),
-    }
-    .expect("a String takes everything");
-    out
-}
-
-/// A hunt for one animal as one JSON object.
-pub fn bag_as_json(animal: &Animal, bag: &Bag) -> serde_json::Value {
-    let caught = |caught: &Catch| json!({ "seed": caught.seed, "searched": caught.searched, "by": caught.properties });
-    let (median, worst) = hunt::median_and_worst(bag).unzip();
-    json!({
-        "animal": animal.name,
-        "properties": animal.properties,
-        "median": median,
-        "worst": worst,
-        "ranges": bag.iter().map(|one| one.as_ref().map(caught)).collect::<Vec<_>>(),
-    })
 }
 
 /// A campaign as one JSON object.

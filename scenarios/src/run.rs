@@ -36,7 +36,9 @@ impl<F: Fn(&Plan, &RunOptions) -> RunReport + Sync> Runner for F {
 /// A property that did not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Its name: `order`, `delivery`, `completion`, `offsets`, `final-index`.
+    /// Who saw it: a checker of the history, or `driver`, who saw how the run ended.
+    pub checker: &'static str,
+    /// Its name, as `write-order`.
     pub property: String,
     /// What happened, in words.
     pub words: String,
@@ -144,6 +146,8 @@ pub enum Exit {
     Failed = 1,
     /// The harness or its input failed.
     Harness = 2,
+    /// Somebody pressed Ctrl-C, as shells count it.
+    Interrupted = 130,
 }
 
 /// Runs one plan on a fresh thread: the iteration order of std's maps in a simulated run is fixed per thread. A panic

@@ -1,14 +1,24 @@
-//! Flawed pipelines: each another implementation of a port, with a mistake that somebody has made.
+//! Flawed pipelines: each overrides one port ([`Variant`](crate::drive::Variant)) with a mistake that somebody has made.
 //!
-//! They are here to be caught. A checker that has never caught one of them has shown nothing.
+//! They are here to be caught. A checker that has never caught one of them has shown nothing. [`ANIMALS`] lists them,
+//! [`hunt`] looks for them.
 
+mod animals;
+mod clients;
 mod commit_on_poll;
+mod commit_position;
 mod count_ids;
 mod hash_order;
 pub mod hunt;
+mod late_commit;
+mod ledgers;
 mod no_drain;
+mod queues;
+mod twin;
+mod unpinned;
+mod writes;
+mod zombie;
 
-pub use commit_on_poll::CommitOnPoll;
-pub use count_ids::{CountIds, IdLedger};
+pub use animals::{ANIMALS, Animal};
 pub use hash_order::HashOrder;
-pub use no_drain::{NoDrain, Undrained};
+pub(crate) use no_drain::NoDrain;

@@ -41,6 +41,7 @@ fn flawed(plan: &Plan, options: &RunOptions) -> RunReport {
     let mut report = good(plan, options);
     if plan.seed == 17 {
         report.outcome = Outcome::Failed(vec![Violation {
+            checker: "order",
             property: "delivery".to_owned(),
             words: "doc-004 was acknowledged and never reached the index".to_owned(),
             witness: vec![
@@ -65,7 +66,7 @@ struct Said {
 fn sim(runner: &dyn Runner, words: &str) -> Said {
     let command = Command::try_parse_from(["sim"].into_iter().chain(words.split_whitespace())).expect("valid words");
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut terminal = Terminal { out: &mut out, err: &mut err, is_live: false };
+    let mut terminal = Terminal::new(&mut out, &mut err, false);
     let exit = command.execute(runner, &mut terminal);
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     Said { exit, out: text(out), err: text(err) }

@@ -110,12 +110,13 @@ impl Default for CheckOptions {
 }
 
 /// Every property that [`check`] can report.
-pub const PROPERTIES: [&str; 21] = [
+pub const PROPERTIES: [&str; 22] = [
     "commit-ahead",
     "commit-regression",
     "commit-unowned",
     "completed-early",
     "completed-never",
+    "counted-early",
     "effect-after-release",
     "epoch-start",
     "final-index",

@@ -45,6 +45,7 @@ pub fn meaning(property: &str) -> Option<&'static str> {
         "commit-unowned" => "a member committed a partition that another had been given since",
         "completed-early" => "a run was declared complete with something pending",
         "completed-never" => "a run was not declared complete",
+        "counted-early" => "a record was counted as complete before one attempt at it was whole",
         "effect-after-release" => "an effect of an ownership began after it was given back, or lost",
         "epoch-start" => "an ownership began beside the committed offset or the reset point, or while it was held",
         "final-index" => "at the end the index is not what the operations leave",
@@ -139,6 +140,7 @@ fn short(what: &What, focus: &Focus<'_>) -> String {
             format!("publish {id} {} {} {}", ticket_text(ticket), version_text(*version), kind_text(*kind))
         }
         What::PublishResolved { outcome, .. } => format!("publish {}", ack_text(outcome)),
+        What::RecordCounted { sequence, .. } => format!("counts publish #{sequence} as complete"),
         What::RunComplete { run, summary } => format!("run {run:?} complete: {}", summary_text(summary)),
         What::LifecycleSent { events } => format!("events {}", items(events, |_| false, lifecycle_text)),
         What::ProduceInvoked { call, records, .. } => {

@@ -86,6 +86,10 @@ impl IndexServer {
         }
     }
 
+    pub(crate) fn take_hook(&mut self) -> Option<IndexHook> {
+        self.hook.take()
+    }
+
     pub(crate) fn set_hook(&mut self, hook: Option<IndexHook>) {
         self.hook = hook;
     }

@@ -149,14 +149,15 @@ impl Shared {
         }
     }
 
-    /// Forgets every waker, so that no task is held by another at the end of a run.
+    /// Forgets every waker and hook at the end of a run: they may hold a task, or the world itself.
     pub(crate) fn clear(&self) {
-        let wakers = {
+        let held = {
             let mut inner = self.lock();
             inner.ticker.waker = None;
-            (std::mem::take(&mut inner.waiters), std::mem::take(&mut inner.stuck))
+            inner.cluster.on_produce(None);
+            (inner.index.take_hook(), std::mem::take(&mut inner.waiters), std::mem::take(&mut inner.stuck))
         };
-        drop(wakers);
+        drop(held);
     }
 }
 

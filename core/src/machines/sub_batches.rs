@@ -24,8 +24,8 @@ impl<K: Ord + Clone, T> SubBatches<K, T> {
         SubBatches { limits, open_max: open_max.max(1), open: BTreeMap::new() }
     }
 
-    /// Adds an item behind those of its key; gives the batches that have to go now, in order: at most one of another key,
-    /// to make room, and one of this key that is full. What stays may itself be due: ask [`Self::due`] after it.
+    /// Adds an item behind those of its key; gives the batches that have to go now, in order: at most one of another
+    /// key, to make room, and one of this key that is full. What stays may itself be due: ask [`Self::due`] after it.
     pub fn push(&mut self, key: K, item: T, bytes: usize, now: Instant) -> Vec<Vec<T>> {
         let mut batches = Vec::new();
         if !self.open.contains_key(&key) && self.open.len() >= self.open_max {

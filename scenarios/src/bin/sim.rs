@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     let command = Command::parse();
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     let is_live = err.is_terminal();
-    let mut terminal = Terminal { out: &mut out, err: &mut err, is_live };
+    scenarios::interrupt::listen();
+    let mut terminal = Terminal::new(&mut out, &mut err, is_live);
     ExitCode::from(command.execute(&Simulated(Correct), &mut terminal) as u8)
 }

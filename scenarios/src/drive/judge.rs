@@ -104,7 +104,7 @@ fn is_cut_short(report: &RunReport, progress: &Progress) -> bool {
 fn violation(events: &[Event], found: &checkers::Violation) -> Violation {
     // The first line repeats property and words.
     let witness = explain::block(events, found).lines().skip(1).map(|line| line.trim_start().to_owned()).collect();
-    Violation { property: found.property.to_owned(), words: found.words.clone(), witness }
+    Violation { checker: found.checker, property: found.property.to_owned(), words: found.words.clone(), witness }
 }
 
 /// What only the driver can say: a run that failed, did not end, counted wrong, or left an unreadable record lying.
@@ -112,7 +112,8 @@ fn violation(events: &[Event], found: &checkers::Violation) -> Violation {
 fn own(driven: &Driven, progress: &Progress, expected: Option<&Totals>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut add = |property: &str, words: String| {
-        violations.push(Violation { property: property.to_owned(), words, witness: Vec::new() });
+        let property = property.to_owned();
+        violations.push(Violation { checker: "driver", property, words, witness: Vec::new() });
     };
     if let Some(words) = &driven.stuck {
         add("stuck", words.clone());

@@ -25,7 +25,7 @@ use seriatim_sim::recorded::{RecordedBackend, RecordedTransport, decode_lifecycl
 use seriatim_sim::{Node, SimEnv, World};
 
 use super::any::AlteredMessengers;
-use super::recorded::RecordedMessengers;
+use super::recorded::{RecordedLedger, RecordedMessengers};
 use super::variant::{Altered, NodeTransport, Part, Place, Seam, Variant};
 use super::{PIPELINE, SharedProgress, lock, stages};
 use crate::fault::Role;
@@ -151,7 +151,7 @@ impl Inner {
             indexers,
             worker: worker_config(knobs),
             indexer: indexer_config(&self.plan),
-            run: self.run_options(),
+            run: self.run_options(&node),
         };
         let pipeline = self.pipeline(&at);
         let backend = self.backend(&at, &node);
@@ -164,7 +164,7 @@ impl Inner {
         let at = Place { part: Part::Publisher, env: node.env() };
         let (transport, config) = (self.transport(&at, &node), self.kafka_config(None));
         let mut connectors = [self.connector(&at.env)];
-        let options = self.run_options();
+        let options = self.run_options(&node);
         let ended = if self.plan.topology.mode == Mode::Hybrid {
             let messengers = HybridMessengers::new(at.env.clone(), transport, self.hybrid_config(config));
             let messengers = RecordedMessengers::new(messengers, node.recorder(), false);
@@ -267,15 +267,15 @@ impl Inner {
         })
     }
 
-    fn run_options(&self) -> RunOptions {
-        let variant = self.variant.clone();
+    fn run_options(&self, node: &Node) -> RunOptions {
+        let (variant, recorder) = (self.variant.clone(), node.recorder());
         RunOptions {
             publisher: PublisherConfig {
                 pending_records_max: u64::from(self.plan.pipeline.max_pending),
                 ..PublisherConfig::default()
             },
             limit: None,
-            ledger: Arc::new(move |run| variant.ledger(run)),
+            ledger: Arc::new(move |run| Box::new(RecordedLedger::new(run, variant.ledger(run), recorder.clone()))),
         }
     }
 

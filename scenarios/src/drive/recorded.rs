@@ -1,6 +1,8 @@
-//! Messengers that write into the history what no transport sees: publishes, and the events of local mode.
+//! Wrappers that write into the history what no transport sees: publishes, the events of local mode, and what a ledger
+//! counts.
 
 use seriatim_core::identity::RunId;
+use seriatim_core::machines::ledger::{Ledger, LedgerEvent, LedgerSummary};
 use seriatim_core::messenger::{
     Emission, IndexerMessenger, MessengerError, MessengerFactory, Opened, Outbound, PublicationSender,
     PublisherMessenger, Sides, Work, WorkerMessenger,
@@ -146,5 +148,56 @@ impl<S: PublicationSender> PublicationSender for Recorded<S> {
 
     async fn flush(&mut self) -> Result<(), MessengerError> {
         self.inner.flush().await
+    }
+}
+
+/// A ledger that writes down which record it counts as complete, and when.
+pub(super) struct RecordedLedger {
+    run: RunId,
+    inner: Box<dyn Ledger>,
+    node: NodeRecorder,
+}
+
+impl RecordedLedger {
+    pub(super) fn new(run: RunId, inner: Box<dyn Ledger>, node: NodeRecorder) -> Self {
+        RecordedLedger { run, inner, node }
+    }
+}
+
+impl Ledger for RecordedLedger {
+    fn published(&mut self, sequence: u64, id: &str) {
+        self.inner.published(sequence, id);
+    }
+
+    fn observe(&mut self, event: &LedgerEvent) {
+        let pending = self.inner.pending();
+        self.inner.observe(event);
+        if self.inner.pending() < pending {
+            self.node.record(What::RecordCounted { run: self.run, sequence: event.ticket.sequence });
+        }
+    }
+
+    fn acknowledged(&mut self, sequence: u64) {
+        self.inner.acknowledged(sequence);
+    }
+
+    fn close(&mut self) {
+        self.inner.close();
+    }
+
+    fn is_complete(&self) -> bool {
+        self.inner.is_complete()
+    }
+
+    fn pending(&self) -> u64 {
+        self.inner.pending()
+    }
+
+    fn describe_pending(&self, max: usize) -> Vec<String> {
+        self.inner.describe_pending(max)
+    }
+
+    fn summary(&self) -> LedgerSummary {
+        self.inner.summary()
     }
 }

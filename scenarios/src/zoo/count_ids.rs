@@ -1,4 +1,4 @@
-//! A ledger that counts ids, as the documented system does: a bag of pending ids and one of early endings.
+//! Ledgers that count ids, as the documented system does: a bag of pending ids, which early endings take below zero.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,41 @@ use seriatim_core::machines::ledger::{Ledger, LedgerEvent, LedgerEventKind, Ledg
 
 use crate::drive::Variant;
 
-/// A pipeline whose publisher counts ids.
-#[derive(Clone, Copy, Debug)]
-pub struct CountIds;
+/// How ids are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CountIds {
+    /// In a bag: two publishes of one id need two endings, whichever publish or attempt they speak of.
+    Bag,
+    /// In a set: one ending clears the id.
+    Set,
+    /// In a bag, and nobody waits until what was published is acknowledged.
+    UnacknowledgedBag,
+}
 
 impl Variant for CountIds {
     fn ledger(&self, run: RunId) -> Box<dyn Ledger> {
-        Box::new(IdLedger { run, ..IdLedger::default() })
+        Box::new(IdLedger {
+            how: *self,
+            run,
+            ids: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            published: 0,
+            acknowledged: 0,
+            closed: false,
+            parents: Tally::default(),
+            children: Tally::default(),
+        })
     }
 }
 
-/// Counts ids: an ending takes one off, whichever publish or attempt it speaks of.
-#[derive(Debug, Default)]
-pub struct IdLedger {
+struct IdLedger {
+    how: CountIds,
     run: RunId,
     ids: BTreeMap<u64, String>,
     pending: BTreeMap<String, i64>,
+    published: u64,
     acknowledged: u64,
     closed: bool,
-    published: u64,
     parents: Tally,
     children: Tally,
 }
@@ -35,13 +51,24 @@ impl IdLedger {
         let id = self.ids.get(&event.ticket.sequence)?;
         Some(if event.is_parent { id.clone() } else { format!("{id}/{}", event.ticket.ordinal) })
     }
+
+    fn add(&mut self, id: &str, count: i64) {
+        let pending = self.pending.entry(id.to_owned()).or_default();
+        *pending = match self.how {
+            CountIds::Set => count.max(0),
+            CountIds::Bag | CountIds::UnacknowledgedBag => *pending + count,
+        };
+        if *pending == 0 {
+            self.pending.remove(id);
+        }
+    }
 }
 
 impl Ledger for IdLedger {
     fn published(&mut self, sequence: u64, id: &str) {
         self.published += 1;
         self.ids.insert(sequence, id.to_owned());
-        *self.pending.entry(id.to_owned()).or_default() += 1;
+        self.add(id, 1);
     }
 
     fn observe(&mut self, event: &LedgerEvent) {
@@ -49,22 +76,14 @@ impl Ledger for IdLedger {
             return;
         }
         let Some(id) = self.id_of(event) else { return };
-        let pending = self.pending.entry(id.clone()).or_default();
-        match event.kind {
-            LedgerEventKind::Created => *pending += 1,
-            LedgerEventKind::Terminal(outcome) => {
-                *pending -= 1;
-                let tally = if event.is_parent { &mut self.parents } else { &mut self.children };
-                match outcome {
-                    Outcome::Indexed => tally.indexed += 1,
-                    Outcome::Superseded => tally.superseded += 1,
-                    Outcome::Dropped => tally.dropped += 1,
-                    Outcome::Failed => tally.failed += 1,
-                }
-            }
-        }
-        if self.pending.get(&id) == Some(&0) {
-            self.pending.remove(&id);
+        let LedgerEventKind::Terminal(outcome) = event.kind else { return self.add(&id, 1) };
+        self.add(&id, -1);
+        let tally = if event.is_parent { &mut self.parents } else { &mut self.children };
+        match outcome {
+            Outcome::Indexed => tally.indexed += 1,
+            Outcome::Superseded => tally.superseded += 1,
+            Outcome::Dropped => tally.dropped += 1,
+            Outcome::Failed => tally.failed += 1,
         }
     }
 
@@ -77,7 +96,8 @@ impl Ledger for IdLedger {
     }
 
     fn is_complete(&self) -> bool {
-        self.closed && self.acknowledged == self.published && self.pending() == 0
+        let acknowledged = self.acknowledged >= self.published || self.how == CountIds::UnacknowledgedBag;
+        self.closed && acknowledged && self.pending() == 0
     }
 
     fn pending(&self) -> u64 {

@@ -1,62 +1,22 @@
-//! How fast the general scenario catches the animals: the first seed of a range on which the right checker speaks.
+//! How fast the general scenarios catch the animals: the first seed of a range on which the right checker speaks.
 //!
 //! Every range is searched from its own first seed, so that twenty of them tell how much luck there is in one. The
-//! correct pipeline runs the same seeds and must be clean: a checker that barks at everything catches everything.
+//! correct pipeline runs the same seeds, as far as any animal was searched for, and must be clean: a checker that barks
+//! at everything catches everything. What else spoke on the seed of a catch tells which checker could be spared: for
+//! each there must be an animal that only it catches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
-use super::{CommitOnPoll, CountIds, Undrained};
+use super::animals::Animal;
 use crate::drive::{Correct, Simulated};
+use crate::explore::Progress;
+use crate::interrupt;
 use crate::plan::Plan;
 use crate::run::{Outcome, RunOptions, Runner, run_fresh};
-use crate::scenario::Scenario;
-
-/// The scenario in which animals are hunted. No scenario is tuned to one of them.
-pub const GENERAL: &str = "distributed-all";
-
-/// A flawed pipeline, and what must catch it.
-#[derive(Debug)]
-pub struct Animal {
-    /// Its name.
-    pub name: &'static str,
-    /// The mistake, in a few words.
-    pub mistake: &'static str,
-    /// The properties of which one must break. Another one alone is not a catch: it would be luck.
-    pub properties: &'static [&'static str],
-    runner: fn() -> Box<dyn Runner>,
-}
-
-impl Animal {
-    /// Runs plans with the flawed pipeline.
-    pub fn runner(&self) -> Box<dyn Runner> {
-        (self.runner)()
-    }
-}
-
-/// All animals.
-pub const ANIMALS: &[Animal] = &[
-    Animal {
-        name: "commit-on-poll",
-        mistake: "commits before indexing",
-        properties: &["commit-ahead", "sink-lost-write"],
-        runner: || Box::new(Simulated(CommitOnPoll)),
-    },
-    Animal {
-        name: "no-drain",
-        mistake: "does not drain on revoke",
-        properties: &["effect-after-release", "write-order", "write-overlap"],
-        runner: || Box::new(Simulated(Undrained)),
-    },
-    Animal {
-        name: "count-ids",
-        mistake: "a ledger that counts ids",
-        properties: &["completed-early", "completed-never", "write-after-completion"],
-        runner: || Box::new(Simulated(CountIds)),
-    },
-];
+use crate::scenario::{Scenario, UnknownScenario, find};
 
 /// Which seeds are searched.
 #[derive(Clone, Copy, Debug)]
@@ -70,89 +30,258 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    fn first_seeds(self) -> impl Iterator<Item = u64> {
-        (0..self.count).map(move |range| self.from + range * self.seeds)
+    fn first_seed(self, range: u64) -> u64 {
+        self.from + range * self.seeds
     }
 }
 
-/// A range in which an animal was caught.
+/// A property that broke, and the checker that said so.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Broken {
+    /// The checker.
+    pub checker: String,
+    /// The property.
+    pub property: String,
+}
+
+/// How the search of one range ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Catch {
-    /// The seed.
-    pub seed: u64,
-    /// Seeds searched, that one included.
-    pub searched: u64,
-    /// Which of the animal's properties broke, in the order in which they can be seen.
-    pub properties: Vec<String>,
+pub enum Searched {
+    /// One of the animal's properties broke.
+    Caught {
+        /// On this seed.
+        seed: u64,
+        /// Seeds searched, that one included.
+        after: u64,
+        /// All that broke on it.
+        broken: BTreeSet<Broken>,
+    },
+    /// It got away.
+    Escaped,
+    /// The hunt was interrupted.
+    Interrupted,
 }
 
-/// What a hunt came to, range by range. `None` is a range in which the animal got away.
-pub type Bag = Vec<Option<Catch>>;
-
-/// Searches each range for the first seed of `scenario` that breaks one of `properties`.
-pub fn hunt(scenario: &Scenario, properties: &[&str], ranges: Ranges, jobs: NonZeroUsize, runner: &dyn Runner) -> Bag {
-    in_parallel(ranges, jobs, |first| {
-        (0..ranges.seeds).find_map(|index| {
-            let seed = first + index;
-            let found = broken(runner, &Plan::draw(scenario, seed));
-            let properties: Vec<String> =
-                found.into_iter().filter(|property| properties.contains(&property.as_str())).collect();
-            (!properties.is_empty()).then_some(Catch { seed, searched: index + 1, properties })
-        })
-    })
+/// What one animal's hunt came to, range by range.
+#[derive(Debug)]
+pub struct Bag {
+    /// The animal.
+    pub animal: &'static Animal,
+    /// Its ranges.
+    pub ranges: Vec<Searched>,
 }
 
-/// Seeds of the ranges on which the correct pipeline does not pass, with what broke.
-pub fn barks(scenario: &Scenario, ranges: Ranges, jobs: NonZeroUsize) -> BTreeMap<u64, Vec<String>> {
-    let runner = Simulated(Correct);
-    let found = in_parallel(ranges, jobs, |first| {
-        let seeds = first..first + ranges.seeds;
-        let found = seeds.map(|seed| (seed, broken(&runner, &Plan::draw(scenario, seed))));
-        found.filter(|(_, properties)| !properties.is_empty()).collect::<Vec<_>>()
-    });
-    found.into_iter().flatten().collect()
+impl Bag {
+    /// Seeds that were searched until each catch, rising.
+    pub fn searched(&self) -> Vec<u64> {
+        let after = |range: &Searched| if let Searched::Caught { after, .. } = range { Some(*after) } else { None };
+        let mut all: Vec<u64> = self.ranges.iter().filter_map(after).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Median and worst of the seeds that were searched until the catch; `None` when nothing was caught.
+    pub fn median_and_worst(&self) -> Option<(u64, u64)> {
+        let searched = self.searched();
+        Some((*searched.get(searched.len().checked_sub(1)? / 2)?, *searched.last()?))
+    }
+
+    /// All that broke on each seed of a catch.
+    pub fn catches(&self) -> impl Iterator<Item = &BTreeSet<Broken>> {
+        self.ranges
+            .iter()
+            .filter_map(|range| if let Searched::Caught { broken, .. } = range { Some(broken) } else { None })
+    }
+
+    /// In how many ranges each of the animal's own properties broke.
+    pub fn by_property(&self) -> BTreeMap<&Broken, u64> {
+        let mut counts = BTreeMap::new();
+        for broken in self.catches().flatten().filter(|broken| self.animal.properties.contains(&&*broken.property)) {
+            *counts.entry(broken).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Whether a range was searched to its end without a catch.
+    pub fn has_escaped(&self) -> bool {
+        self.ranges.contains(&Searched::Escaped)
+    }
 }
 
-/// The properties that a run breaks, each once. A harness that fails is a property of its own, and nobody's.
-fn broken(runner: &dyn Runner, plan: &Plan) -> Vec<String> {
-    match run_fresh(runner, plan, &RunOptions::default()).outcome {
-        Outcome::Pass => Vec::new(),
-        Outcome::Harness(words) => vec![format!("harness: {words}")],
-        Outcome::Failed(violations) => {
-            let mut properties: Vec<String> = Vec::new();
-            for violation in violations {
-                if !properties.contains(&violation.property) {
-                    properties.push(violation.property);
-                }
+/// What the correct pipeline did on the seeds of one scenario.
+#[derive(Clone, Default, Debug)]
+pub struct Barks {
+    /// Seeds that it ran.
+    pub seeds: u64,
+    /// Those on which it does not pass, with what broke.
+    pub barks: BTreeMap<u64, BTreeSet<Broken>>,
+}
+
+/// A whole hunt.
+#[derive(Debug)]
+pub struct Hunt {
+    /// Every animal's.
+    pub bags: Vec<Bag>,
+    /// The correct pipeline, by scenario.
+    pub correct: BTreeMap<&'static str, Barks>,
+}
+
+/// What a checker is worth.
+#[derive(Debug)]
+pub struct Worth<'a> {
+    /// The checker.
+    pub checker: String,
+    /// The animals on whose seeds it spoke, and in how many of their catches.
+    pub catches: Vec<(&'a Animal, usize)>,
+    /// Those that no other checker spoke of, in any catch.
+    pub alone: Vec<&'a Animal>,
+}
+
+impl Hunt {
+    /// Whether everything was caught, and nothing else.
+    pub fn holds(&self) -> bool {
+        self.bags.iter().all(|bag| !bag.has_escaped()) && self.correct.values().all(|one| one.barks.is_empty())
+    }
+
+    /// What each checker is worth, by name.
+    pub fn worth(&self) -> Vec<Worth<'_>> {
+        let mut spoke: BTreeMap<&str, Vec<(&Animal, usize)>> = BTreeMap::new();
+        let mut alone: BTreeMap<&str, Vec<&Animal>> = BTreeMap::new();
+        for bag in &self.bags {
+            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+            for broken in bag.catches() {
+                let checkers: BTreeSet<&str> = broken.iter().map(|one| one.checker.as_str()).collect();
+                checkers.into_iter().for_each(|checker| *counts.entry(checker).or_default() += 1);
             }
-            properties
+            if let (1, Some((only, _))) = (counts.len(), counts.first_key_value()) {
+                alone.entry(only).or_default().push(bag.animal);
+            }
+            counts.into_iter().for_each(|(checker, count)| spoke.entry(checker).or_default().push((bag.animal, count)));
+        }
+        let worth = |(checker, catches): (&str, _)| Worth {
+            checker: checker.to_owned(),
+            catches,
+            alone: alone.remove(checker).unwrap_or_default(),
+        };
+        spoke.into_iter().map(worth).collect()
+    }
+}
+
+/// Hunts `animals` over `ranges`, several at a time, and runs the correct pipeline on the seeds that were searched.
+pub fn hunt(
+    animals: &[&'static Animal],
+    ranges: Ranges,
+    jobs: NonZeroUsize,
+    progress: &mut dyn Progress,
+) -> Result<Hunt, UnknownScenario> {
+    let scenarios = animals.iter().map(|animal| Ok((animal.scenario, find(animal.scenario)?)));
+    let scenarios: BTreeMap<&str, &'static Scenario> = scenarios.collect::<Result<_, _>>()?;
+    let places: Vec<(&'static Animal, u64)> =
+        animals.iter().flat_map(|animal| (0..ranges.count).map(move |range| (*animal, range))).collect();
+    let beside: Vec<(&str, u64)> =
+        scenarios.keys().flat_map(|name| (0..ranges.count).map(move |range| (*name, range))).collect();
+    let all = (places.len() + beside.len()) as u64;
+    let searched = in_parallel(&places, jobs, progress, (0, all), |(animal, range)| {
+        search(animal, scenarios[animal.scenario], ranges.first_seed(*range), ranges.seeds)
+    });
+    // As far as the slowest animal of the scenario was searched for.
+    let mut far: BTreeMap<(&str, u64), u64> = BTreeMap::new();
+    for ((animal, range), searched) in places.iter().zip(&searched) {
+        let seeds = match searched {
+            Searched::Caught { after, .. } => *after,
+            Searched::Escaped => ranges.seeds,
+            Searched::Interrupted => 0,
+        };
+        let far = far.entry((animal.scenario, *range)).or_default();
+        *far = seeds.max(*far);
+    }
+    let ran = in_parallel(&beside, jobs, progress, (places.len() as u64, all), |(name, range)| {
+        correct(scenarios[name], ranges.first_seed(*range), far[&(*name, *range)])
+    });
+    let mut correct: BTreeMap<&'static str, Barks> = BTreeMap::new();
+    for ((name, _), mut ran) in beside.iter().zip(ran) {
+        let all = correct.entry(scenarios[name].name).or_default();
+        all.seeds += ran.seeds;
+        all.barks.append(&mut ran.barks);
+    }
+    let mut searched = searched.into_iter();
+    let bag =
+        |animal: &&'static Animal| Bag { animal, ranges: searched.by_ref().take(ranges.count as usize).collect() };
+    Ok(Hunt { bags: animals.iter().map(bag).collect(), correct })
+}
+
+/// The first of `seeds` seeds from `first` that gives the animal away.
+pub fn search(animal: &Animal, scenario: &Scenario, first: u64, seeds: u64) -> Searched {
+    let runner = animal.runner();
+    for (after, seed) in (1..).zip(first..first + seeds) {
+        if interrupt::asked() {
+            return Searched::Interrupted;
+        }
+        let broken = broken(&runner, &Plan::draw(scenario, seed));
+        if broken.iter().any(|broken| animal.properties.contains(&&*broken.property)) {
+            return Searched::Caught { seed, after, broken };
+        }
+    }
+    Searched::Escaped
+}
+
+/// The correct pipeline on `seeds` seeds from `first`.
+pub fn correct(scenario: &Scenario, first: u64, seeds: u64) -> Barks {
+    let mut ran = Barks::default();
+    for seed in first..first + seeds {
+        if interrupt::asked() {
+            break;
+        }
+        ran.seeds += 1;
+        let broken = broken(&Simulated(Correct), &Plan::draw(scenario, seed));
+        if !broken.is_empty() {
+            ran.barks.insert(seed, broken);
+        }
+    }
+    ran
+}
+
+/// What a run breaks. A harness that fails is a property of its own, and nobody's.
+fn broken(runner: &dyn Runner, plan: &Plan) -> BTreeSet<Broken> {
+    match run_fresh(runner, plan, &RunOptions::default()).outcome {
+        Outcome::Pass => BTreeSet::new(),
+        Outcome::Harness(words) => BTreeSet::from([Broken { checker: "harness".to_owned(), property: words }]),
+        Outcome::Failed(violations) => {
+            let broken = violations.into_iter();
+            broken.map(|found| Broken { checker: found.checker.to_owned(), property: found.property }).collect()
         }
     }
 }
 
-/// `search` over the first seeds of the ranges, several at a time; the results in the order of the ranges.
-fn in_parallel<T: Send>(ranges: Ranges, jobs: NonZeroUsize, search: impl Fn(u64) -> T + Sync) -> Vec<T> {
-    let firsts: Vec<u64> = ranges.first_seeds().collect();
+/// `search` at every place, several at a time; the results in the order of the places.
+fn in_parallel<P: Sync, T: Send>(
+    places: &[P],
+    jobs: NonZeroUsize,
+    progress: &mut dyn Progress,
+    (done, of): (u64, u64),
+    search: impl Fn(&P) -> T + Sync,
+) -> Vec<T> {
     let next = AtomicUsize::new(0);
-    let found: Mutex<BTreeMap<usize, T>> = Mutex::default();
+    let mut found: BTreeMap<usize, T> = BTreeMap::new();
     std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
         for _ in 0..jobs.get() {
-            scope.spawn(|| {
+            let (sender, next, search) = (sender.clone(), &next, &search);
+            scope.spawn(move || {
                 loop {
-                    let place = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(first) = firsts.get(place) else { break };
-                    let one = search(*first);
-                    found.lock().expect("no code panics while it inserts").insert(place, one);
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(place) = places.get(number) else { break };
+                    if sender.send((number, search(place))).is_err() {
+                        break;
+                    }
                 }
             });
         }
+        drop(sender);
+        for (number, one) in receiver {
+            found.insert(number, one);
+            progress.step(done + found.len() as u64, of, 0);
+        }
     });
-    found.into_inner().expect("no code panics while it inserts").into_values().collect()
-}
-
-/// Median and worst of the seeds that were searched until the catch; `None` when nothing was caught.
-pub fn median_and_worst(bag: &Bag) -> Option<(u64, u64)> {
-    let mut searched: Vec<u64> = bag.iter().flatten().map(|caught| caught.searched).collect();
-    searched.sort_unstable();
-    Some((*searched.get(searched.len().checked_sub(1)? / 2)?, *searched.last()?))
+    found.into_values().collect()
 }

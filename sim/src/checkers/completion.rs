@@ -26,7 +26,24 @@ pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
             None => never(history, *id, run, found),
         }
     }
+    counted(history, found);
     writes_after(history, found);
+}
+
+/// A record is counted when one attempt at it is closed, and not before: at the end of a run it may be too late to see.
+fn counted(history: &History<'_>, found: &mut Vec<Violation>) {
+    for (at, event) in history.events.iter().enumerate() {
+        let What::RecordCounted { run, sequence } = &event.what else { continue };
+        let Some(number) = history.index.by_sequence.get(&(*run, *sequence)) else { continue };
+        let closed = history.index.may_be_closed(*run, *sequence);
+        if closed.is_none_or(|closed| closed > at) {
+            let publish = &history.index.publishes[*number];
+            let state = state_at(history.index, publish, at);
+            let words = format!("{} (#{sequence}) was counted as complete, but {state}", publish.id);
+            let witness = [publish.invoked, at].into_iter().chain(closed);
+            found.push(Violation::new(CHECKER, "counted-early", words, witness).about(publish.id.clone()));
+        }
+    }
 }
 
 fn early(index: &HistoryIndex, id: RunId, run: &Run, complete: At, found: &mut Vec<Violation>) {

@@ -351,11 +351,12 @@ impl HistoryIndex {
             if let Some(position) = write.position.as_ref().filter(|one| Role::of(&one.partition.topic) == Role::Source)
             {
                 // A pair: its writes say where the attempt started.
-                attempt.begun.get_or_insert(sent);
+                attempt.begun = Some(attempt.begun.map_or(sent, |first| first.min(sent)));
                 attempt.origin = attempt.origin.or(Some((position.partition.partition, position.offset)));
             }
             let output = attempt.outputs.note(write.ticket.ordinal);
-            output.written.get_or_insert(sent);
+            // Requests are answered in another order than they were sent in.
+            output.written = Some(output.written.map_or(sent, |first| first.min(sent)));
             if let Some(outcome) = outcome.filter(|outcome| outcome.is_terminal()) {
                 output.answered.get_or_insert((at, outcome));
             }

@@ -147,42 +147,59 @@ impl<'e> Deliveries<'e> {
         Some(Given { span, at, offset, key })
     }
 
-    /// The last delivery of a record to one life of a node.
-    fn of_record(&self, life: Life<'_>, partition: &TopicPartition, offset: i64) -> Option<Given<'e>> {
+    /// The last delivery of a record to one life of a node, as it is to be seen at `now`: of a process with several
+    /// consumers, one that still has the partition is meant rather than one that gave it back.
+    fn of_record(
+        &self,
+        index: &HistoryIndex,
+        life: Life<'_>,
+        partition: &TopicPartition,
+        offset: i64,
+        now: At,
+    ) -> Option<Given<'e>> {
         let spans = self.spans.get(partition)?.get(&life)?;
-        spans.iter().rev().find_map(|span| self.of_span(*span, offset))
+        let has_it = |given: &Given<'_>| {
+            let span = &index.spans[given.span];
+            span.released.into_iter().chain(span.lost).all(|ended| ended >= now)
+        };
+        let given = || spans.iter().rev().filter_map(|span| self.of_span(*span, offset));
+        given().find(has_it).or_else(|| given().next())
     }
 
     /// The delivery of the source record behind a record for the destination topic.
-    fn of_produced(&mut self, life: Life<'_>, record: &Produced) -> Option<Given<'e>> {
+    fn of_produced(&mut self, index: &HistoryIndex, life: Life<'_>, record: &Produced, now: At) -> Option<Given<'e>> {
         let (partition, offset) = record.stamp?.origin?;
         let source = self.sources.entry(record.topic.clone()).or_insert_with(|| {
             let pipeline = record.topic.strip_suffix("_dest").unwrap_or(&record.topic);
             format!("{pipeline}_source").into()
         });
         let partition = TopicPartition::new(source.clone(), partition);
-        self.of_record(life, &partition, offset)
+        self.of_record(index, life, &partition, offset, now)
     }
 
     /// The delivery of the record behind a write.
-    fn of_write(&self, index: &HistoryIndex, life: Life<'_>, write: &IndexWrite) -> Option<Given<'e>> {
+    fn of_write(&self, index: &HistoryIndex, life: Life<'_>, write: &IndexWrite, now: At) -> Option<Given<'e>> {
         let Position { partition, offset, epoch } = write.position.as_ref()?;
         // The record may have come again since under a new ownership, while this is a write of the old one.
         let spans = self.spans.get(partition)?.get(&life)?;
         let own = spans.iter().rev().find(|span| index.spans[**span].epoch == *epoch);
-        own.and_then(|span| self.of_span(*span, *offset)).or_else(|| self.of_record(life, partition, *offset))
+        own.and_then(|span| self.of_span(*span, *offset))
+            .or_else(|| self.of_record(index, life, partition, *offset, now))
     }
 
     /// The delivery of the record that an output, or what is told of it, came from: the output's own where this life
     /// reads the destination topic, else its publish.
-    fn of_ticket(&self, index: &HistoryIndex, life: Life<'_>, ticket: &Ticket) -> Option<(Given<'e>, bool)> {
+    fn of_ticket(&self, index: &HistoryIndex, life: Life<'_>, ticket: &Ticket, now: At) -> Option<(Given<'e>, bool)> {
         let attempt = index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt));
         let dest = attempt.and_then(|one| one.outputs.get(ticket.ordinal)?.dest.as_ref());
-        if let Some(given) = dest.and_then(|(_, partition, offset)| self.of_record(life, partition, *offset)) {
+        if let Some(given) =
+            dest.and_then(|(_, partition, offset)| self.of_record(index, life, partition, *offset, now))
+        {
             return Some((given, true));
         }
         let places = index.sources.get(&(ticket.run, ticket.sequence))?;
-        let given = places.iter().filter_map(|(partition, offset)| self.of_record(life, partition, *offset));
+        let given =
+            places.iter().filter_map(|(partition, offset)| self.of_record(index, life, partition, *offset, now));
         given.max_by_key(|given| given.at).map(|given| (given, false))
     }
 }
@@ -242,7 +259,7 @@ impl<'a> Walk<'a, '_> {
 
     fn produced(&mut self, life: Life<'_>, call: Call, record: &Produced, at: At) {
         let owned = match Role::of(&record.topic) {
-            Role::Dest => self.deliveries.of_produced(life, record),
+            Role::Dest => self.deliveries.of_produced(self.history.index, life, record, at),
             Role::Fail | Role::Events => {
                 self.told(life, record, at);
                 None
@@ -270,7 +287,7 @@ impl<'a> Walk<'a, '_> {
         let ended = record.lifecycle.iter().filter(is_end).map(|one| one.ticket);
         let index = self.history.index;
         for ticket in letter.chain(ended) {
-            let Some((given, at_dest)) = self.deliveries.of_ticket(index, life, &ticket) else { continue };
+            let Some((given, at_dest)) = self.deliveries.of_ticket(index, life, &ticket, at) else { continue };
             let attempt = index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt));
             let begun = match at_dest {
                 true => attempt.and_then(|one| one.outputs.get(ticket.ordinal)?.written),
@@ -287,7 +304,7 @@ impl<'a> Walk<'a, '_> {
             return self.written_locally(call, write, at);
         }
         let index = self.history.index;
-        let Some(Given { span, at: delivered, offset, key }) = self.deliveries.of_write(index, life, write) else {
+        let Some(Given { span, at: delivered, offset, key }) = self.deliveries.of_write(index, life, write, at) else {
             return self.orders.pass(call);
         };
         let partition = &index.spans[span].partition;

@@ -265,6 +265,13 @@ pub enum What {
         /// How it ended.
         outcome: Ack<()>,
     },
+    /// A ledger counted a published record as complete.
+    RecordCounted {
+        /// The run.
+        run: RunId,
+        /// The record's publish.
+        sequence: u64,
+    },
     /// A publisher declared its run complete.
     RunComplete {
         /// The run.

@@ -50,6 +50,32 @@ fn a_completion_before_a_publish_is_finished_is_found() {
 }
 
 #[test]
+fn a_record_that_is_counted_before_one_attempt_at_it_is_whole_is_found() {
+    let mut story = Story::default();
+    story.publish_only(0, "a");
+    let end = |attempt, ordinal, is_parent| What::LifecycleSent {
+        events: vec![Lifecycle { ticket: ticket(0, attempt, ordinal), kind: LifecycleKind::Dropped, is_parent }],
+    };
+    story.tell("local", end(7, 0, false));
+    story.tell("local", end(8, 1, true));
+    let counted = story.tell("publisher", What::RecordCounted { run: RUN, sequence: 0 });
+    let closed = story.tell("local", end(8, 0, false));
+    let indexed = RunSummary { published: 1, children: 1, dropped: 2, ..RunSummary::default() };
+    story.complete(indexed);
+    story.finds("counted-early", &[0, counted, closed]);
+}
+
+#[test]
+fn a_record_that_is_counted_once_one_attempt_is_whole_is_clean() {
+    let mut story = half();
+    story.tell("publisher", What::RecordCounted { run: RUN, sequence: 0 });
+    finish(&mut story, "b", 1);
+    story.tell("publisher", What::RecordCounted { run: RUN, sequence: 1 });
+    story.complete(all_indexed(2));
+    story.clean();
+}
+
+#[test]
 fn a_completion_after_every_answer_is_clean() {
     let mut story = half();
     finish(&mut story, "b", 1);

@@ -198,3 +198,49 @@ fn an_indexer_that_gives_a_record_up_after_its_release_is_found() {
         }
     }
 }
+
+/// The old owner's request is out when it loses the partition, and is answered after its successor's.
+#[test]
+fn a_report_on_a_write_that_a_successor_repeated_meanwhile_is_no_effect_after_the_release() {
+    let mut story = Story::default();
+    let call = story.produce("worker-1", 0, 7, "a");
+    story.produced("worker-1", call, 0);
+    story.join("indexer-1", 2, "p_indexers");
+    story.assigned("indexer-1", 2, dest(), 1, None);
+    story.polled("indexer-1", 2, dest(), 1, &[(0, "a", ticket(0, 7, 0))]);
+    let late = story.bulk("indexer-1", vec![write("a", 0, 7, 0)]);
+    story.revoking("indexer-1", 2, dest(), 1);
+    story.release("indexer-1", 2, 1);
+    story.join("indexer-2", 3, "p_indexers");
+    story.assigned("indexer-2", 3, dest(), 5, None);
+    story.polled("indexer-2", 3, dest(), 5, &[(0, "a", ticket(0, 7, 0))]);
+    let repeated = story.bulk("indexer-2", vec![write("a", 0, 7, 0)]);
+    story.answered("indexer-2", repeated, vec![WriteOutcome::Rejected]);
+    story.event("indexer-2", ticket(0, 7, 0), LifecycleKind::Failed);
+    story.answered("indexer-1", late, vec![WriteOutcome::Rejected]);
+    story.event("indexer-1", ticket(0, 7, 0), LifecycleKind::Failed);
+    story.clean();
+}
+
+/// One consumer of the process gave the partition back; another one, which nobody told yet that it lost it, reports.
+#[test]
+fn of_two_consumers_in_one_process_the_one_that_has_the_partition_is_meant() {
+    for told in [false, true] {
+        let (mut story, _) = pair();
+        story.join(PAIR, 2, "p_workers");
+        story.assigned(PAIR, 2, source(), 2, None);
+        story.polled(PAIR, 2, source(), 2, &[(0, "a", ticket(0, 0, 0))]);
+        story.revoking(PAIR, 2, source(), 2);
+        let released = story.release(PAIR, 2, 2);
+        if told {
+            story.lost(PAIR, 1, source(), 1);
+            story.release(PAIR, 1, 1);
+        }
+        let at = story.events.len();
+        story.event(PAIR, ticket(0, 7, 0), LifecycleKind::Failed);
+        match told {
+            false => story.clean(),
+            true => story.finds("effect-after-release", &[released, at]),
+        }
+    }
+}

@@ -12,9 +12,12 @@ fn told(property: &str, broken: bool) -> (Story, Options) {
         "commit-ahead" | "commit-regression" | "commit-unowned" | "lag-left" | "record-vanished" => {
             offsets(property, broken)
         }
-        "completed-early" | "completed-never" | "summary-mismatch" | "sink-unseen" | "write-after-completion" => {
-            completion(property, broken)
-        }
+        "completed-early"
+        | "completed-never"
+        | "counted-early"
+        | "summary-mismatch"
+        | "sink-unseen"
+        | "write-after-completion" => completion(property, broken),
         "nonmonotonic-poll" | "poll-skip" | "poll-unowned" | "epoch-start" => polls(property, broken),
         "effect-after-release" | "write-order" | "write-overlap" | "key-moved" => order(property, broken),
         "final-index" | "sink-lost-write" | "sink-nonmonotonic" => sink(property, broken),
@@ -99,7 +102,14 @@ fn completion(property: &str, broken: bool) -> (Story, Options) {
         story.applied(IndexWrite { position: None, ..write("a", 0, 7, 0) });
         story.complete(all_indexed(1));
     }
+    let counted = What::RecordCounted { run: RUN, sequence: 0 };
+    if (property, broken) == ("counted-early", true) {
+        story.tell("publisher", counted.clone());
+    }
     indexed(&mut story);
+    if (property, broken) == ("counted-early", false) {
+        story.tell("publisher", counted);
+    }
     match (property, broken) {
         ("completed-early", true) => {
             // Its second application was refused by version: only the first counts.
