@@ -1,8 +1,8 @@
 //! The indexer: collects documents into batches, writes them to the search backend, reports what became of each.
 //!
 //! There is a batch in the making for each index that is written to. One is out at a time, so that writes of one id
-//! follow each other; the intake goes on reading meanwhile. Which batch goes first has no bearing on what is
-//! committed: a record is done when its own write is. A write with an unknown outcome is repeated until its outcome is known: it
+//! follow each other; the intake goes on reading meanwhile. Which batch goes first has no bearing on what is committed:
+//! a record is done when its own write is. A write with an unknown outcome is repeated until its outcome is known: it
 //! is never called failed.
 
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 //!
 //! A run pins its partition counts, so the publisher and the workers compute partitions themselves, by [`partition`]:
 //! murmur2, exactly as Java producers do (Kafka's `Utils.murmur2` and `BuiltInPartitioner`). [`Partitioner`] is what a
-//! *producer* does with a record that names no partition. librdkafka's own default hashes by CRC-32: a Java producer and
-//! a default librdkafka producer on one topic split a key across partitions.
+//! *producer* does with a record that names no partition. librdkafka's own default hashes by CRC-32: a Java producer
+//! and a default librdkafka producer on one topic split a key across partitions.
 
 /// How a producer chooses partitions; the names are librdkafka's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,7 +136,8 @@ mod tests {
 
     const KEYS: [&str; 6] = ["doc-1", "doc-2", "doc-3", "user:42", "kafka", "foobar"];
 
-    /// Those of [`KEYS`] among so many partitions: by CRC-32, by murmur2. 6 and 17 were confirmed through a real producer.
+    /// Those of [`KEYS`] among so many partitions: by CRC-32, by murmur2. 6 and 17 were confirmed through a real
+    /// producer.
     const PARTITIONS: [(u32, [i32; 6], [i32; 6]); 3] = [
         (6, [5, 1, 1, 4, 5, 5], [5, 5, 0, 1, 4, 0]),
         (12, [5, 7, 1, 10, 11, 5], [11, 5, 6, 1, 4, 6]),

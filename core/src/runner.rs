@@ -233,8 +233,8 @@ pub async fn run_indexer<E: Env, F: MessengerFactory>(
     .await
 }
 
-/// Runs the workers and indexers of one pair ([`crate::messenger::hybrid`]) until asked to stop, as many as `messengers`
-/// has lanes for. When one of them fails they all end, and come back together.
+/// Runs the workers and indexers of one pair ([`crate::messenger::hybrid`]) until asked to stop, as many as
+/// `messengers` has lanes for. When one of them fails they all end, and come back together.
 pub async fn run_worker_indexer<E: Env, F: MessengerFactory>(
     env: E,
     messengers: F,
@@ -312,8 +312,8 @@ impl<E: Env, F: MessengerFactory> Halves<E, F> {
     }
 }
 
-/// Runs several pairs in one process until asked to stop; each of `pairs` is a group member of its own. A pair that gives
-/// up ends the pool: the others stop, and the error names it.
+/// Runs several pairs in one process until asked to stop; each of `pairs` is a group member of its own. A pair that
+/// gives up ends the pool: the others stop, and the error names it.
 pub async fn run_pool<E: Env, F: MessengerFactory>(
     env: E,
     pairs: Vec<F>,

@@ -156,8 +156,8 @@ fn draw_clients(scenario: &Scenario, fills: bool, draws: &mut Draws) -> Clients 
     let tiny: &[u32] = if scenario.source == Source::Ripgrep { &[32, 100] } else { &[1, 4, 20] };
     let queue_records_max = draws.pick(tiny);
     let ages = [1_000, 5_000, 30_000, 300_000];
-    // A static member that dies between the two generations of a cooperative rebalance comes back without a rebalance, and
-    // what it was to give up stays without an owner until the next one: the coordinator asks for none.
+    // A static member that dies between the two generations of a cooperative rebalance comes back without a rebalance,
+    // and what it was to give up stays without an owner until the next one: the coordinator asks for none.
     let cooperative = assignors.iter().flatten().any(|one| *one == CooperativeSticky);
     let clients = Clients {
         linger_micros: draws.pick(&[0, 1_000, 5_000, 50_000]),

@@ -151,8 +151,8 @@ async fn drive(
                 lags.filter(|(_, lag)| *lag > 0).map(|(group, lag)| format!("{group} lags by {lag}")).collect();
             (!lags.is_empty()).then(|| lags.join(", "))
         };
-        // Who took over from a lost owner may do again what that owner had committed: no lag shows it. So it is looked at
-        // again once everything has arrived.
+        // Who took over from a lost owner may do again what that owner had committed: no lag shows it. So it is looked
+        // at again once everything has arrived.
         let waits_from = world.now();
         while driven.stuck.is_none() {
             if let Err(pending) = world.quiet(QUIET_LIMIT, lag).await {

@@ -1,4 +1,4 @@
-//! Flawed pipelines: each overrides one port ([`Variant`](crate::drive::Variant)) with a mistake that somebody has made.
+//! Flawed pipelines: each overrides one port ([`Variant`](crate::drive::Variant)) with a mistake that somebody made.
 //!
 //! They are here to be caught. A checker that has never caught one of them has shown nothing. [`ANIMALS`] lists them,
 //! [`hunt`] looks for them.

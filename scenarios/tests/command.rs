@@ -300,3 +300,43 @@ fn list_ends_the_process_with_status_0() {
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&output.stdout).contains("distributed-all"));
 }
+
+fn start(words: &[&str], out: std::process::Stdio) -> std::process::Child {
+    let mut sim = std::process::Command::new(env!("CARGO_BIN_EXE_sim"));
+    sim.args(words).stdout(out).stderr(std::process::Stdio::piped()).spawn().expect("the binary starts")
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "no run can reach this process, which waits for another")]
+fn ctrl_c_counts_what_was_run_and_ends_with_status_130() {
+    for (words, told) in [
+        (vec!["explore", "--scenario", "local-calm", "--seeds", "1000000"], "interrupted: only "),
+        (vec!["zoo", "--ranges", "1000", "--only", "no-drain"], "interrupted: "),
+    ] {
+        let sim = start(&words, std::process::Stdio::piped());
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let kill = std::process::Command::new("kill").args(["-INT", &sim.id().to_string()]).status();
+        assert!(kill.expect("there is a `kill`").success());
+        let output = sim.wait_with_output().expect("it ends");
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(130), "{words:?}: {out}{err}");
+        assert!(out.contains("=====") && err.contains(told), "{words:?}: {out}{err}");
+    }
+}
+
+#[test]
+fn results_that_cannot_be_written_end_the_process_with_status_2_and_a_message() {
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else { return };
+    let output = start(&["list"], full.into()).wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(2));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(words.starts_with("error: the results could not be written to the output; is there room"), "{words}");
+}
+
+#[test]
+fn a_reader_that_hung_up_misses_nothing() {
+    let mut sim = start(&["list"], std::process::Stdio::piped());
+    drop(sim.stdout.take());
+    let output = sim.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}

@@ -175,9 +175,9 @@ impl IndexServer {
 
 /// The search backend as one process reaches it, over a connection of its own. Inert once the process is dead.
 ///
-/// A request on a connection that stands is sent, and when no answer comes its outcome is unknown: at the time-out, or at
-/// once when the connection is reset. Without a connection one is made first, which takes both directions of the link;
-/// where one is cut the request was certainly not sent, and the index is unavailable.
+/// A request on a connection that stands is sent, and when no answer comes its outcome is unknown: at the time-out, or
+/// at once when the connection is reset. Without a connection one is made first, which takes both directions of the
+/// link; where one is cut the request was certainly not sent, and the index is unavailable.
 #[derive(Clone, Debug)]
 pub struct SimIndex {
     host: Host,

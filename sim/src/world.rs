@@ -203,9 +203,9 @@ impl World {
         }
     }
 
-    /// Cuts the link of `name` to every server, out of it, into it, or both; `cut_link(name, false, false)` mends it. Out
-    /// of it, what is sent never arrives; into it, what is sent is applied and its answer never arrives.
-    /// Mending a direction resets the connections: no connection goes on behind what a cut swallowed.
+    /// Cuts the link of `name` to every server, out of it, into it, or both; `cut_link(name, false, false)` mends it.
+    /// Out of it, what is sent never arrives; into it, what is sent is applied and its answer never arrives. Mending a
+    /// direction resets the connections: no connection goes on behind what a cut swallowed.
     pub fn cut_link(&self, name: &str, out: bool, into: bool) {
         self.note(name, if out || into { "link cut" } else { "link mended" });
         let link = self.link(name);

@@ -175,8 +175,8 @@ fn an_older_epoch_than_the_partitions_ends_the_producer() {
 }
 
 /// Sends 300 records in calls of random size while leaders move, brokers refuse, answers are lost and some records are
-/// over the broker's limit; the log must hold exactly what was acknowledged, once and in order. Answers are lost only when
-/// no broker forgets the producer: one that does cannot know a resend.
+/// over the broker's limit; the log must hold exactly what was acknowledged, once and in order. Answers are lost only
+/// when no broker forgets the producer: one that does cannot know a resend.
 fn order_survives(seed: u64, forgetful: bool) -> Result<(), TestCaseError> {
     let mut config = config(3);
     config.request_timeout = Duration::from_millis(300);

@@ -13,7 +13,7 @@ use seriatim_core::transport::{
 };
 use seriatim_sim::checkers::{CheckOptions, check};
 use seriatim_sim::recorded::{RecordedTransport, no_lifecycle};
-use seriatim_sim::{Node, RunOutcome, TraceMode, World, WorldConfig, run};
+use seriatim_sim::{IndexFault, Node, RunOutcome, TraceMode, World, WorldConfig, run};
 
 fn record(topic: &str, key: String) -> Outgoing {
     let (key, value) = (Some(Bytes::from(key.clone())), Some(Bytes::from(key)));
@@ -143,6 +143,12 @@ fn thousands_of_runs_leave_nothing_behind() {
         run(seed, WorldConfig { trace: TraceMode::Ring(10), ..WorldConfig::default() }, |world| async move {
             world.create_topic("t", 1);
             let kept = world.clone();
+            // So may a hook.
+            let hooked = world.clone();
+            world.on_index(Some(Box::new(move |_, _| {
+                hooked.now();
+                IndexFault::default()
+            })));
             world.spawn("consumer", move |node| {
                 // A program that holds the world, and a task that never ends and holds 10 KiB.
                 let (kept, ballast) = (kept.clone(), vec![1_u8; 10_240]);

@@ -59,6 +59,9 @@ impl Zoo {
             terminal
                 .complain(format_args!("{name} got away in a range; cargo sim zoo --only {name} looks at it alone"));
         }
+        if interrupted {
+            terminal.complain("interrupted: the ranges that were not searched to their end count as not caught");
+        }
         Ok(match (interrupted, hunt.holds()) {
             (true, _) => Exit::Interrupted,
             (false, true) => Exit::Pass,

@@ -118,12 +118,27 @@ impl Twist for Sent {
 }
 
 ledger! {
-    /// Counts the ends that it hears of a record, whichever attempts they speak of.
-    MixedAttempts, AnyAttempt
+    /// Takes the outputs of all attempts at a record for those of one.
+    MixedAttempts, OneAttempt
 }
 
 #[derive(Default)]
-struct AnyAttempt(BTreeMap<u64, Family>);
+struct OneAttempt;
+
+impl Twist for OneAttempt {
+    fn observe(&mut self, event: &LedgerEvent, ledger: &mut TicketLedger) {
+        let ticket = Ticket { attempt: 0, ..event.ticket };
+        ledger.observe(&LedgerEvent { ticket, ..*event });
+    }
+}
+
+ledger! {
+    /// Counts the ends that it hears of a record, whichever outputs and attempts they speak of.
+    CountsEnds, AnyEnd
+}
+
+#[derive(Default)]
+struct AnyEnd(BTreeMap<u64, Family>);
 
 /// The ends of one record, until there are enough.
 #[derive(Default)]
@@ -132,7 +147,7 @@ struct Family {
     ends: Vec<Outcome>,
 }
 
-impl Twist for AnyAttempt {
+impl Twist for AnyEnd {
     fn observe(&mut self, event: &LedgerEvent, ledger: &mut TicketLedger) {
         let LedgerEventKind::Terminal(outcome) = event.kind else { return };
         let family = self.0.entry(event.ticket.sequence).or_default();

@@ -14,9 +14,9 @@ use crate::cluster::protocol::{CommitPartition, ErrorCode, OffsetCommit, Request
 /// What a consumer without epochs can do, and librdkafka's `rd_kafka_commit` does. **For flawed consumers only.**
 ///
 /// The commits are stamped with the member's generation when they are *sent*, not when their records were read, and
-/// nobody asks whether the partition is owned: a late commit of a member that lost a partition is accepted and moves its
-/// offset back, as long as the member is in the group's generation. The epochs of the commits are passed over, but a
-/// history shows them.
+/// nobody asks whether the partition is owned: a late commit of a member that lost a partition is accepted and moves
+/// its offset back, as long as the member is in the group's generation. The epochs of the commits are passed over, but
+/// a history shows them.
 pub trait UnfencedCommit: Group {
     /// Commits, all or each on its own: one result a commit, in order.
     fn commit_unfenced(&self, commits: Vec<Commit>) -> impl Future<Output = Vec<Result<(), TransportError>>> + Send;

@@ -1,13 +1,13 @@
 //! The idempotent producer: partitions, batches, pipelines, and retries for ever in order.
 //!
-//! [`SimProducer`] only enqueues. One task sends ([`sender`]), one asks for metadata ([`metadata`]). Order in a partition
-//! rests on the rules of its [`lane`]. Beside them, as in librdkafka:
+//! [`SimProducer`] only enqueues. One task sends ([`sender`]), one asks for metadata ([`metadata`]). Order in a
+//! partition rests on the rules of its [`lane`]. Beside them, as in librdkafka:
 //! - The number of partitions is the one that the producer knows. Growth is noticed when its metadata has its age, or
 //!   when it is asked for anew because a broker did not know a partition or its leader.
 //! - A record of a topic that is not known yet waits, and is given its partition when it is; those that name their
 //!   partition go first then. A named partition beyond the known ones makes the producer ask again before it refuses.
-//! - A topic is taken for absent when it was known and metadata say that it is gone, or when it never was and its time to
-//!   appear is over. What waits for it is refused then; a later record makes the producer ask again.
+//! - A topic is taken for absent when it was known and metadata say that it is gone, or when it never was and its time
+//!   to appear is over. What waits for it is refused then; a later record makes the producer ask again.
 
 mod lane;
 mod metadata;

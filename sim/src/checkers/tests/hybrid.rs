@@ -45,7 +45,10 @@ fn family() -> Story {
 }
 
 fn appended(story: &Story, offset: i64) -> At {
-    let is_it = |event: &Event| matches!(&event.what, What::ProduceResolved { outcomes, .. } if *outcomes == [Ack::Ok((0, offset))]);
+    let is_it = |event: &Event| match &event.what {
+        What::ProduceResolved { outcomes, .. } => *outcomes == [Ack::Ok((0, offset))],
+        _ => false,
+    };
     story.events.iter().position(is_it).unwrap()
 }
 

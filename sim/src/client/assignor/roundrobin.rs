@@ -1,4 +1,5 @@
-//! `roundrobin`: all partitions in the order of topics, dealt to members in turn; who does not subscribe is passed over.
+//! `roundrobin`: all partitions in the order of topics, dealt to members in turn; who does not subscribe is passed
+//! over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -178,8 +178,8 @@ impl Lane {
         self.retry.insert(place, batch);
     }
 
-    /// `batch` was not appended and does not follow what the partition has: all that is open goes again, in order, under
-    /// a new epoch. False when there is none left.
+    /// `batch` was not appended and does not follow what the partition has: all that is open goes again, in order,
+    /// under a new epoch. False when there is none left.
     pub(super) fn bump(&mut self, batch: Batch) -> bool {
         self.renumber = Some(Renumber::All);
         self.again(batch);
