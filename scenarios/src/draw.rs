@@ -187,6 +187,7 @@ fn draw_workload(scenario: &Scenario, kinds: &[(FaultKind, u32)], draws: &mut Dr
         slow_permille: sometimes(draws, 40),
         slow_ms_max: draws.pick(&[5, 50, 400]),
         reject_permille: of(FaultKind::IndexReject, 30),
+        indexes: draws.pick(&[0, 0, 2, 5]),
         panic_permille: of(FaultKind::StagePanic, 20),
         // Now and then longer than a consumer may do without progress and without a poll after that.
         stuck_permille: of(FaultKind::StageStuck, 5),

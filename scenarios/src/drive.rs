@@ -97,7 +97,7 @@ fn run(plan: &Plan, options: &RunOptions, variant: &Arc<dyn Variant>) -> RunRepo
     };
     let config = variant.world(config);
     let progress = SharedProgress::default();
-    let expected = Expected::after(&operations);
+    let expected = Expected::in_indexes(&operations, plan.has_indexes());
     let outcome = seriatim_sim::run(plan.seeds.schedule, config, |world| {
         let (progress, variant) = (progress.clone(), variant.clone());
         async move {

@@ -148,6 +148,11 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Whether documents name the index that they live in. A file's `index` is a field like any other.
+    pub fn has_indexes(&self) -> bool {
+        matches!(&self.workload, Workload::Generated(generated) if generated.indexes > 0)
+    }
+
     /// How many partitions a topic gets during the run.
     pub fn growth(&self, of: Hop) -> u32 {
         let added = self.faults.iter().map(|fault| match fault.action {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use seriatim_sim::history::document_key;
 
 use crate::draws::{Draws, Stream};
 use crate::plan::{PlanError, range};
@@ -28,6 +29,8 @@ pub mod marks {
     pub const REJECT: &str = "reject";
     /// A number that tells apart all writes of an id: the operation's place in the stream.
     pub const REVISION: &str = "revision";
+    /// Text: the index that the document lives in, where there are several. The same for all operations on an id.
+    pub const INDEX: &str = "index";
     /// Of a child: the id of its parent.
     pub const PARENT: &str = "parent";
     /// What the operation is.
@@ -110,6 +113,12 @@ impl Op {
         self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| &**value)
     }
 
+    /// Its document's name among those of all indexes.
+    fn key(&self, indexes: bool) -> String {
+        let index = self.field(marks::INDEX).filter(|_| indexes);
+        document_key(index.map(|name| name.trim_matches('"')), &self.id).into()
+    }
+
     /// Whether the field is `true`.
     pub fn is_marked(&self, mark: &str) -> bool {
         self.field(mark) == Some("true")
@@ -165,6 +174,9 @@ pub struct Generated {
     /// The longest of these, milliseconds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub stuck_ms_max: u32,
+    /// Indexes among which ids are spread; children live in none of them. 0 for one without a name.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub indexes: u32,
 }
 
 fn is_none(count: &u32) -> bool {
@@ -188,7 +200,8 @@ impl Generated {
         range("workload.reject_permille", self.reject_permille, (0, 1_000), counted)?;
         range("workload.panic_permille", self.panic_permille, (0, 1_000), counted)?;
         range("workload.stuck_permille", self.stuck_permille, (0, 1_000), counted)?;
-        range("workload.stuck_ms_max", self.stuck_ms_max, (0, 300_000), "the run waits for it")
+        range("workload.stuck_ms_max", self.stuck_ms_max, (0, 300_000), "the run waits for it")?;
+        range("workload.indexes", self.indexes, (0, 100), "each has a batch of its own")
     }
 
     /// The operations that `seed` draws.
@@ -213,6 +226,9 @@ impl Generated {
         exists[number] = kind != OpKind::Delete;
         let mut fields: Fields = vec![(marks::REVISION.to_owned(), revision.to_string().into())];
         let mut mark = |name: &str, value: String| fields.push((name.to_owned(), value.into()));
+        if self.indexes > 0 {
+            mark(marks::INDEX, format!("\"index-{}\"", number % self.indexes as usize));
+        }
         if kind != OpKind::Delete && draws.chance(self.children_permille) {
             mark(marks::CHILDREN, draws.between(1, u64::from(self.children_max.max(1))).to_string());
         }
@@ -264,6 +280,11 @@ impl Expected {
     /// Applies `operations` in order. An operation that is dropped, fails or is refused leaves what was there before,
     /// but its children are written all the same, since they came first; nothing removes a child.
     pub fn after(operations: &[Op]) -> Expected {
+        Expected::in_indexes(operations, false)
+    }
+
+    /// The same, where the mark [`marks::INDEX`] names the index of a document if `indexes` says so.
+    pub fn in_indexes(operations: &[Op], indexes: bool) -> Expected {
         let mut expected = Expected::default();
         for op in operations {
             let (index, totals) = (&mut expected.index, &mut expected.totals);
@@ -283,8 +304,8 @@ impl Expected {
             } else {
                 totals.indexed += 1;
                 match op.kind {
-                    OpKind::Create | OpKind::Update => index.insert(op.id.clone(), op.document()),
-                    OpKind::Delete => index.remove(&op.id),
+                    OpKind::Create | OpKind::Update => index.insert(op.key(indexes), op.document()),
+                    OpKind::Delete => index.remove(&op.key(indexes)),
                 };
             }
         }
@@ -343,6 +364,8 @@ impl std::fmt::Display for Difference {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn op(id: &str, kind: OpKind, fields: &[(&str, &str)]) -> Op {
@@ -364,6 +387,7 @@ mod tests {
             panic_permille: 30,
             stuck_permille: 10,
             stuck_ms_max: 20,
+            indexes: 3,
         }
     }
 
@@ -422,6 +446,11 @@ mod tests {
             assert!(ops.iter().any(|op| op.kind == kind), "{kind:?}");
         }
         assert!(ops.iter().any(|op| op.children() > 1));
+        let of = |id: &str| ops.iter().filter(|op| op.id == id).map(|op| op.key(true)).collect::<BTreeSet<_>>();
+        assert_eq!(
+            (of("doc-000"), of("doc-004")),
+            (["index-0/doc-000".into()].into(), ["index-1/doc-004".into()].into())
+        );
         assert!(ops.iter().all(|op| op.kind != OpKind::Delete || (op.children() == 0 && !op.is_marked(marks::REJECT))));
     }
 }

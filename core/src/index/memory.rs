@@ -228,6 +228,11 @@ impl MemoryIndex {
         slots.filter_map(|(id, slot)| Some((id.as_str(), slot.version, slot.document.as_ref()?)))
     }
 
+    /// The indexes that were ever written to, in the order of their names; that without a name first.
+    pub fn indexes(&self) -> impl Iterator<Item = Option<&str>> + '_ {
+        self.slots.keys().map(Option::as_deref)
+    }
+
     /// Deleted ids that the index without a name remembers, with the versions of their deletes, in the order of ids.
     pub fn tombstones(&self) -> impl Iterator<Item = (&str, Version)> + '_ {
         let tombstones = self.slots_of(None).filter(|(_, slot)| slot.document.is_none());

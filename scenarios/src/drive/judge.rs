@@ -31,7 +31,8 @@ pub(super) fn report(
     let mut report = RunReport::of(Outcome::Pass);
     report.trace_hash = outcome.hash;
     report.virtual_time = outcome.ended_at.since(seriatim_core::env::Instant::default());
-    report.summary = progress.summaries.iter().map(ToString::to_string).collect();
+    let failure = progress.failure.iter().map(|failure| format!("failed: {failure}"));
+    report.summary = progress.summaries.iter().map(ToString::to_string).chain(failure).collect();
     if options.trace {
         report.trace = outcome.trace.iter().map(ToString::to_string).collect();
     }

@@ -150,7 +150,7 @@ impl Inner {
             workers,
             indexers,
             worker: worker_config(knobs),
-            indexer: indexer_config(knobs),
+            indexer: indexer_config(&self.plan),
             run: self.run_options(&node),
         };
         let pipeline = self.pipeline(&at);
@@ -186,7 +186,7 @@ impl Inner {
 
     async fn indexer(self: Arc<Self>, node: Node, number: u32) {
         let at = Place { part: Part::Indexer, env: node.env() };
-        let (backend, config) = (self.backend(&at, &node), indexer_config(&self.plan.pipeline));
+        let (backend, config) = (self.backend(&at, &node), indexer_config(&self.plan));
         let messengers = self.member(&at, &node, number);
         until_stopped(&node, |stop| runner::run_indexer(at.env, messengers, backend, config, stop)).await;
     }
@@ -202,7 +202,7 @@ impl Inner {
         };
         let pairs: Vec<_> = (0..count).map(pair).collect();
         let (pipeline, backend) = (self.pipeline(&at), self.backend(&at, &node));
-        let (worker, indexer) = (worker_config(&self.plan.pipeline), indexer_config(&self.plan.pipeline));
+        let (worker, indexer) = (worker_config(&self.plan.pipeline), indexer_config(&self.plan));
         let env = at.env.clone();
         until_stopped(&node, |stop| runner::run_pool(env, pairs, pipeline, backend, worker, indexer, stop)).await;
     }
@@ -325,13 +325,15 @@ fn worker_config(knobs: &Knobs) -> WorkerConfig {
     WorkerConfig { poll_records_max: knobs.poll_max as usize, ..WorkerConfig::default() }
 }
 
-fn indexer_config(knobs: &Knobs) -> IndexerConfig {
+fn indexer_config(plan: &Plan) -> IndexerConfig {
+    let knobs = &plan.pipeline;
     IndexerConfig {
         batch: BatchLimits {
             items_max: knobs.batch_size as usize,
             age_max: Duration::from_micros(knobs.batch_age_micros),
             ..IndexerConfig::default().batch
         },
+        index_override: plan.has_indexes().then(|| marks::INDEX.into()),
         versions: knobs.versions,
         deletion: Some(DeletionMarker { field: marks::OP.into(), value: OpKind::Delete.name().into() }),
         poll_records_max: knobs.poll_max as usize,

@@ -56,7 +56,7 @@ fn clients() -> impl Strategy<Value = Clients> {
 
 fn workload() -> impl Strategy<Value = Generated> {
     let marks = (0..400_u32, 0..200_u32, 0..6_u32, 0..50_u32, 0..50_u32);
-    let stages = (0..30_u32, 0..5_u32, 1..40_000_u32);
+    let stages = (0..30_u32, 0..5_u32, 1..40_000_u32, 0..4_u32);
     (1..400_u32, 1..200_u32, marks, 0..50_u32, 1..400_u32, 0..50_u32, stages).prop_map(
         |(records, ids, (deletes, children, children_max, drops, fails), slow, slow_ms_max, rejects, stages)| {
             Generated {
@@ -73,6 +73,7 @@ fn workload() -> impl Strategy<Value = Generated> {
                 panic_permille: stages.0,
                 stuck_permille: stages.1,
                 stuck_ms_max: stages.2,
+                indexes: stages.3,
             }
         },
     )

@@ -15,7 +15,7 @@ use crate::cluster::protocol::{
     BatchSlice, BrokerId, CreateTopic, FetchPartition, ProducePartition, Record, Request, Response,
 };
 use crate::env::WALL_START_MICROS;
-use crate::history::{Ack, What};
+use crate::history::{Ack, What, document_key};
 use crate::recorded;
 
 impl World {
@@ -187,10 +187,20 @@ impl World {
         self.shared.lock().ask(self.now(), to, request)
     }
 
-    /// What a reader of the index sees.
+    /// What a reader of all indexes sees, by [`document_key`].
     pub fn index_documents(&self) -> BTreeMap<CompactString, (Version, Bytes)> {
         let inner = self.shared.current();
-        let documents = inner.index.memory().documents();
-        documents.map(|(id, version, body)| (id.into(), (version, body.clone()))).collect()
+        let memory = inner.index.memory();
+        let mut seen = BTreeMap::new();
+        let mut see = |index: Option<&str>, (id, version, body): (&str, Version, &Bytes)| {
+            seen.insert(document_key(index, id), (version, body.clone()));
+        };
+        for index in memory.indexes() {
+            match index {
+                None => memory.documents().for_each(|document| see(None, document)),
+                Some(name) => memory.documents_in(name).for_each(|document| see(Some(name), document)),
+            }
+        }
+        seen
     }
 }
