@@ -282,10 +282,14 @@ fn sort_out(items: Vec<Item>, outcomes: Vec<ItemOutcome>) -> (Vec<(Item, ItemOut
     let mut taken: BTreeMap<CompactString, Version> = BTreeMap::new();
     if outcomes.contains(&ItemOutcome::Throttled) {
         for (item, outcome) in items.iter().zip(&outcomes) {
-            use ItemOutcome::{Applied, Duplicate, Superseded};
-            if matches!(outcome, Applied | Duplicate | Superseded { .. }) {
-                taken.insert(item.op.id.clone(), item.envelope.version);
-            }
+            let has = match outcome {
+                ItemOutcome::Applied | ItemOutcome::Duplicate => item.envelope.version,
+                ItemOutcome::Superseded { current } => *current,
+                ItemOutcome::Throttled | ItemOutcome::Rejected { .. } => continue,
+            };
+            // Redelivered records bring lower versions behind higher ones.
+            let highest = taken.entry(item.op.id.clone()).or_insert(has);
+            *highest = has.max(*highest);
         }
     }
     let mut settled = Vec::with_capacity(items.len());

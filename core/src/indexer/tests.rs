@@ -135,3 +135,32 @@ fn a_batch_that_is_due_goes_although_another_index_is_always_full() {
     let place = written.lock().unwrap().iter().position(|index| index.as_deref() == Some("y"));
     assert!(place.is_some_and(|place| place <= 10), "after 100 ms of batches of 10 ms: {place:?}");
 }
+
+#[test]
+fn what_was_throttled_comes_behind_no_later_version_of_its_id() {
+    let version = |reading| Version::from_hlc(reading);
+    let item = |reading| Item {
+        op: IndexOp {
+            index: None,
+            id: "a".into(),
+            version: Some(version(reading)),
+            action: Action::Delete,
+            ticket: Default::default(),
+            position: None,
+        },
+        envelope: Envelope { version: version(reading), ..Envelope::default() },
+        document_id: "a".into(),
+        claim: Claim::unfenced(),
+        throttled: 0,
+        unanswered: false,
+    };
+    let again = |outcomes: [ItemOutcome; 3]| {
+        // The first two were redelivered, the third is the first again.
+        let (_, again) = sort_out(vec![item(3), item(5), item(3)], outcomes.into());
+        again.into_iter().map(|item| item.envelope.version).collect::<Vec<_>>()
+    };
+    let superseded = || ItemOutcome::Superseded { current: version(9) };
+    assert_eq!(again([ItemOutcome::Throttled, ItemOutcome::Applied, ItemOutcome::Applied]), []);
+    assert_eq!(again([ItemOutcome::Throttled, ItemOutcome::Throttled, superseded()]), [], "the index has the ninth");
+    assert_eq!(again([ItemOutcome::Applied, ItemOutcome::Throttled, ItemOutcome::Duplicate]), [version(5)]);
+}

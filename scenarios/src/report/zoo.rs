@@ -7,6 +7,7 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::{counted, grouped};
+use crate::zoo::Animal;
 use crate::zoo::hunt::{Bag, Broken, Hunt, Ranges, Searched};
 
 /// Both tables, and what the correct pipeline did.
@@ -56,11 +57,14 @@ fn animals(hunt: &Hunt, ranges: Ranges) -> String {
 }
 
 fn checkers(hunt: &Hunt) -> String {
-    let mut table = table(&["checker", "speaks of", "which nobody else does"]);
+    let mut table = table(&["checker", "speaks of", "and alone of (catches)"]);
     for worth in hunt.worth() {
-        let alone: Vec<&str> = worth.alone.iter().map(|animal| animal.name).collect();
-        let catches: Vec<&str> = worth.catches.iter().map(|(animal, _)| animal.name).collect();
-        table.add_row([worth.checker, counted(catches.len() as u64, "animal"), alone.join("\n")]);
+        let of = |animal: &Animal| hunt.bags.iter().find(|bag| bag.animal.name == animal.name);
+        let alone = worth.alone.iter().map(|(animal, count)| {
+            format!("{} ({count} of {})", animal.name, of(animal).map_or(0, |bag| bag.catches().count()))
+        });
+        let alone: Vec<String> = alone.collect();
+        table.add_row([worth.checker, counted(worth.catches.len() as u64, "animal"), alone.join("\n")]);
     }
     table.trim_fmt()
 }
@@ -75,7 +79,7 @@ pub fn as_json(hunt: &Hunt, ranges: Ranges, interrupted: bool) -> Value {
     let checkers = hunt.worth().into_iter().map(|worth| {
         let catches: BTreeMap<&str, usize> =
             worth.catches.iter().map(|(animal, count)| (animal.name, *count)).collect();
-        let alone: Vec<&str> = worth.alone.iter().map(|animal| animal.name).collect();
+        let alone: BTreeMap<&str, usize> = worth.alone.iter().map(|(animal, count)| (animal.name, *count)).collect();
         json!({ "checker": worth.checker, "speaks_of": catches, "alone": alone })
     });
     json!({

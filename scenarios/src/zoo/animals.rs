@@ -7,7 +7,7 @@ use super::commit_on_poll::CommitOnPoll;
 use super::commit_position::CommitPosition;
 use super::count_ids::CountIds;
 use super::late_commit::LateCommit;
-use super::ledgers::{CountsEnds, MisfiledChildren, MixedAttempts, WithoutClose, WithoutEarlyEnds, WithoutPending};
+use super::ledgers::{MisfiledChildren, MixedAttempts, WithoutClose, WithoutEarlyEnds, WithoutPending};
 use super::no_drain::Undrained;
 use super::queues::{DropsYieldNoOffset, Poisoned, SharedIndexQueue, SharedWorkQueue};
 use super::twin::TwinChild;
@@ -88,10 +88,8 @@ animals! {
         "a ledger that is a set of ids";
     "no-early-ends", "distributed-all", ["completed-never"], WithoutEarlyEnds,
         "a ledger that drops the end of a child whose CREATE it has not seen";
-    "counts-ends", "distributed-all", ["counted-early" "completed-early"], CountsEnds,
-        "a ledger that counts the ends of a record, of any output and attempt";
-    "mixed-attempts", "hybrid-all", ["counted-early" "completed-early"], MixedAttempts,
-        "a ledger that takes the outputs of all attempts for those of one";
+    "mixed-attempts", "distributed-all", ["counted-early" "completed-early"], MixedAttempts,
+        "a ledger that counts the ends of a record, of whichever attempts";
     "without-close", "distributed-all", ["run-failed" "completed-early"], WithoutClose,
         "complete as soon as all is acknowledged and nothing pends";
     "without-acknowledged", "distributed-all", ["completed-early" "completed-never"], CountIds::UnacknowledgedBag,

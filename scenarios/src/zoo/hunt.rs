@@ -133,8 +133,9 @@ pub struct Worth<'a> {
     pub checker: String,
     /// The animals on whose seeds it spoke, and in how many of their catches.
     pub catches: Vec<(&'a Animal, usize)>,
-    /// Those that no other checker spoke of, in any catch.
-    pub alone: Vec<&'a Animal>,
+    /// Those that no other checker spoke of in most of their catches, and in how many: without it they would be found
+    /// late or never.
+    pub alone: Vec<(&'a Animal, usize)>,
 }
 
 impl Hunt {
@@ -145,25 +146,27 @@ impl Hunt {
 
     /// What each checker is worth, by name.
     pub fn worth(&self) -> Vec<Worth<'_>> {
-        let mut spoke: BTreeMap<&str, Vec<(&Animal, usize)>> = BTreeMap::new();
-        let mut alone: BTreeMap<&str, Vec<&Animal>> = BTreeMap::new();
+        let mut worth: BTreeMap<&str, Worth<'_>> = BTreeMap::new();
         for bag in &self.bags {
-            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+            let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
             for broken in bag.catches() {
                 let checkers: BTreeSet<&str> = broken.iter().map(|one| one.checker.as_str()).collect();
-                checkers.into_iter().for_each(|checker| *counts.entry(checker).or_default() += 1);
+                for checker in &checkers {
+                    let (spoke, alone) = counts.entry(checker).or_default();
+                    *spoke += 1;
+                    *alone += usize::from(checkers.len() == 1);
+                }
             }
-            if let (1, Some((only, _))) = (counts.len(), counts.first_key_value()) {
-                alone.entry(only).or_default().push(bag.animal);
+            for (checker, (spoke, alone)) in counts {
+                let new = || Worth { checker: checker.to_owned(), catches: Vec::new(), alone: Vec::new() };
+                let worth = worth.entry(checker).or_insert_with(new);
+                worth.catches.push((bag.animal, spoke));
+                if 2 * alone > bag.catches().count() {
+                    worth.alone.push((bag.animal, alone));
+                }
             }
-            counts.into_iter().for_each(|(checker, count)| spoke.entry(checker).or_default().push((bag.animal, count)));
         }
-        let worth = |(checker, catches): (&str, _)| Worth {
-            checker: checker.to_owned(),
-            catches,
-            alone: alone.remove(checker).unwrap_or_default(),
-        };
-        spoke.into_iter().map(worth).collect()
+        worth.into_values().collect()
     }
 }
 

@@ -118,23 +118,8 @@ impl Twist for Sent {
 }
 
 ledger! {
-    /// Takes the outputs of all attempts at a record for those of one.
-    MixedAttempts, OneAttempt
-}
-
-#[derive(Default)]
-struct OneAttempt;
-
-impl Twist for OneAttempt {
-    fn observe(&mut self, event: &LedgerEvent, ledger: &mut TicketLedger) {
-        let ticket = Ticket { attempt: 0, ..event.ticket };
-        ledger.observe(&LedgerEvent { ticket, ..*event });
-    }
-}
-
-ledger! {
     /// Counts the ends that it hears of a record, whichever outputs and attempts they speak of.
-    CountsEnds, AnyEnd
+    MixedAttempts, AnyEnd
 }
 
 #[derive(Default)]
