@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, Either, FutureExt, select};
+use futures_util::future::{BoxFuture, Either, FutureExt, TryFutureExt, select};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::connector::{Connector, ConnectorError};
@@ -210,11 +210,21 @@ pub async fn run_worker<E: Env, F: MessengerFactory>(
     stop: Stop,
 ) -> Result<(), MessengerError> {
     let restarts = env.clone();
-    restarting(&restarts, &stop, || async {
-        let messenger = messengers.worker().await?;
-        Worker::new(env.clone(), messenger, &pipeline, config.clone(), stop.clone()).run().await
+    restarting(&restarts, &stop, || {
+        work(env.clone(), messengers.clone(), pipeline.clone(), config.clone(), stop.clone())
     })
     .await
+}
+
+/// One worker with one messenger.
+async fn work<E: Env, F: MessengerFactory>(
+    env: E,
+    messengers: F,
+    pipeline: Arc<PipelineSpec>,
+    config: WorkerConfig,
+    stop: Stop,
+) -> Result<(), MessengerError> {
+    Worker::new(env, messengers.worker().await?, &pipeline, config, stop).run().await
 }
 
 /// Runs one indexer until asked to stop; brings it back with a new messenger when its messenger fails.
@@ -226,11 +236,21 @@ pub async fn run_indexer<E: Env, F: MessengerFactory>(
     stop: Stop,
 ) -> Result<(), MessengerError> {
     let restarts = env.clone();
-    restarting(&restarts, &stop, || async {
-        let messenger = messengers.indexer().await?;
-        Indexer::new(env.clone(), messenger, backend.clone(), config.clone(), stop.clone()).run().await
+    restarting(&restarts, &stop, || {
+        index(env.clone(), messengers.clone(), backend.clone(), config.clone(), stop.clone())
     })
     .await
+}
+
+/// One indexer with one messenger.
+async fn index<E: Env, F: MessengerFactory>(
+    env: E,
+    messengers: F,
+    backend: Arc<dyn Backend>,
+    config: IndexerConfig,
+    stop: Stop,
+) -> Result<(), MessengerError> {
+    Indexer::new(env, messengers.indexer().await?, backend, config, stop).run().await
 }
 
 /// Runs the workers and indexers of one pair ([`crate::messenger::hybrid`]) until asked to stop, as many as
@@ -274,17 +294,10 @@ impl<E: Env, F: MessengerFactory> Halves<E, F> {
         let (of_workers, of_indexers) = (StopOnDrop(Stop::new()), StopOnDrop(Stop::new()));
         let Sides { workers, indexers } = self.messengers.sides();
         let (ended, mut endings) = mpsc::unbounded_channel();
-        let note = |component: BoxFuture<'static, Result<(), MessengerError>>| {
-            let ended = ended.clone();
-            spawn(&self.env, async move {
-                let outcome = component.await;
-                // Nobody may be waiting.
-                let _ = ended.send(());
-                outcome
-            })
-        };
-        let workers: Vec<_> = (0..workers).map(|_| note(self.run_worker(of_workers.0.clone()))).collect();
-        let indexers: Vec<_> = (0..indexers).map(|_| note(self.run_indexer(of_indexers.0.clone()))).collect();
+        let worker = |_| spawn_noted(&self.env, &ended, self.work(of_workers.0.clone()));
+        let workers: Vec<_> = (0..workers).map(worker).collect();
+        let indexer = |_| spawn_noted(&self.env, &ended, self.index(of_indexers.0.clone()));
+        let indexers: Vec<_> = (0..indexers).map(indexer).collect();
         drop(ended);
         select(pin!(stop.requested()), pin!(endings.recv())).await;
         let mut outcome = Ok(());
@@ -299,16 +312,12 @@ impl<E: Env, F: MessengerFactory> Halves<E, F> {
         outcome
     }
 
-    fn run_worker(&self, stop: Stop) -> BoxFuture<'static, Result<(), MessengerError>> {
-        let (env, messengers, pipeline) = (self.env.clone(), self.messengers.clone(), self.pipeline.clone());
-        let config = self.worker.clone();
-        async move { Worker::new(env, messengers.worker().await?, &pipeline, config, stop).run().await }.boxed()
+    fn work(&self, stop: Stop) -> impl Future<Output = Result<(), MessengerError>> + Send + use<E, F> {
+        work(self.env.clone(), self.messengers.clone(), self.pipeline.clone(), self.worker.clone(), stop)
     }
 
-    fn run_indexer(&self, stop: Stop) -> BoxFuture<'static, Result<(), MessengerError>> {
-        let (env, messengers, backend) = (self.env.clone(), self.messengers.clone(), self.backend.clone());
-        let config = self.indexer.clone();
-        async move { Indexer::new(env, messengers.indexer().await?, backend, config, stop).run().await }.boxed()
+    fn index(&self, stop: Stop) -> impl Future<Output = Result<(), MessengerError>> + Send + use<E, F> {
+        index(self.env.clone(), self.messengers.clone(), self.backend.clone(), self.indexer.clone(), stop)
     }
 }
 
@@ -327,16 +336,11 @@ pub async fn run_pool<E: Env, F: MessengerFactory>(
     let (ended, mut endings) = mpsc::unbounded_channel();
     let mut running = Vec::new();
     for (number, messengers) in pairs.into_iter().enumerate() {
-        let ended = ended.clone();
         let (pipeline, backend, stop) = (pipeline.clone(), backend.clone(), pool.0.clone());
         let pair =
             run_worker_indexer(env.clone(), messengers, pipeline, backend, worker.clone(), indexer.clone(), stop);
-        running.push(spawn(&env, async move {
-            let outcome = pair.await;
-            // Nobody may be waiting.
-            let _ = ended.send(());
-            outcome.map_err(|error| RunError::Component { component: format!("pair {number}"), error })
-        }));
+        let named = pair.map_err(move |error| RunError::Component { component: format!("pair {number}"), error });
+        running.push(spawn_noted(&env, &ended, named));
     }
     drop(ended);
     select(pin!(stop.requested()), pin!(endings.recv())).await;
@@ -459,6 +463,21 @@ fn spawn<E: Env, R: Send + 'static>(env: &E, task: impl Future<Output = R> + Sen
         let _ = ended.send(task.await);
     });
     receiver
+}
+
+/// The same, and tells `ended` when it has.
+fn spawn_noted<E: Env, R: Send + 'static>(
+    env: &E,
+    ended: &mpsc::UnboundedSender<()>,
+    task: impl Future<Output = R> + Send + 'static,
+) -> oneshot::Receiver<R> {
+    let ended = ended.clone();
+    spawn(env, async move {
+        let outcome = task.await;
+        // Nobody may be waiting.
+        let _ = ended.send(());
+        outcome
+    })
 }
 
 #[cfg(test)]

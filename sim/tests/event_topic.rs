@@ -23,14 +23,19 @@ fn messengers(node: &Node) -> KafkaMessengers<SimEnv, SimTransport> {
     KafkaMessengers::new(node.env(), node.transport(), KafkaConfig::new("p"))
 }
 
-/// A run of three documents that are published and not worked on.
-async fn published(world: &World) -> Publisher {
+/// The publisher of a new run.
+async fn opened(world: &World) -> Publisher {
     world.create_topic("p_source", 1);
     world.create_topic("p_dest", 1);
     let node = world.node("publisher");
     let messenger = messengers(&node).publisher().await.unwrap();
     let ledger = Box::new(TicketLedger::new(RUN));
-    let publisher = Publisher::open(node.env(), messenger, RUN, ledger, PublisherConfig::default()).await.unwrap();
+    Publisher::open(node.env(), messenger, RUN, ledger, PublisherConfig::default()).await.unwrap()
+}
+
+/// A run of three documents that are published and not worked on.
+async fn published(world: &World) -> Publisher {
+    let publisher = opened(world).await;
     for id in ["a", "b", "c"] {
         publisher.publish(Document::new(id).unwrap()).await.unwrap();
     }
@@ -110,12 +115,7 @@ fn a_run_whose_event_topic_was_made_anew_ends_with_an_error_too() {
 #[test]
 fn a_run_whose_source_topic_is_deleted_ends_with_an_error_that_names_it() {
     run(1, WorldConfig::default(), |world| async move {
-        world.create_topic("p_source", 1);
-        world.create_topic("p_dest", 1);
-        let node = world.node("publisher");
-        let messenger = messengers(&node).publisher().await.unwrap();
-        let ledger = Box::new(TicketLedger::new(RUN));
-        let publisher = Publisher::open(node.env(), messenger, RUN, ledger, PublisherConfig::default()).await.unwrap();
+        let publisher = opened(&world).await;
         publisher.publish(Document::new("a").unwrap()).await.unwrap();
         world.sleep(Duration::from_secs(1)).await;
         world.delete_topic("p_source");

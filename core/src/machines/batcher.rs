@@ -76,9 +76,7 @@ impl<T> Batcher<T> {
     pub fn take(&mut self) -> Vec<T> {
         self.sizes.clear();
         self.bytes = 0;
-        // The next batch will be about as long.
-        let next = Vec::with_capacity(self.items.len());
-        std::mem::replace(&mut self.items, next)
+        std::mem::take(&mut self.items)
     }
 
     /// Items that wait.

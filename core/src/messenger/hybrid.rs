@@ -20,12 +20,13 @@
 //! follow each other with any number of workers and indexers. Children and overridden ids have no queue order across
 //! keys, for their parents may be with different workers: they rely on versions.
 //!
-//! # Rebalances and ends Handing over begins a record ([`Claim::begin`](crate::intake::Claim::begin)). On `Revoking`
-//! what has begun is finished, queued or not, and what waits for a worker is abandoned. On `Lost` parts that are queued
-//! fail at the indexer's fence and change nothing. A full queue makes workers wait while polling goes on; they stop
-//! waiting when the membership ends. When a half closes, workers get no more; the last worker to close ends the queue,
-//! which the indexers drain, and leaves the group when all that has begun is committed, within the intake's close
-//! limit. An indexer that closes first abandons its lane.
+//! # Rebalances and ends
+//! Handing over begins a record ([`Claim::begin`](crate::intake::Claim::begin)). On `Revoking` what has begun is
+//! finished, queued or not, and what waits for a worker is abandoned. On `Lost` parts that are queued fail at the
+//! indexer's fence and change nothing. A full queue makes workers wait while polling goes on; they stop waiting when
+//! the membership ends. When a half closes, workers get no more; the last worker to close ends the queue, which the
+//! indexers drain, and leaves the group when all that has begun is committed, within the intake's close limit. An
+//! indexer that closes first abandons its lane.
 
 use std::fmt;
 use std::pin::pin;
@@ -124,9 +125,7 @@ impl<E: Env, T: Transport> HybridMessengers<E, T> {
             dest: LaneQueue::new(config.indexers, config.lane_records_max, config.queue_bytes_max),
             closing: Stop::new(),
             close_limit: config.kafka.worker.close_limit + Duration::from_secs(1),
-            workers: AtomicUsize::new(0),
             workers_closed: AtomicUsize::new(0),
-            indexers: AtomicUsize::new(0),
         });
         *current = Arc::downgrade(&pair);
         Ok(pair)
@@ -144,21 +143,13 @@ impl<E: Env, T: Transport> MessengerFactory for HybridMessengers<E, T> {
 
     async fn worker(&self) -> Result<Self::Worker, MessengerError> {
         let pair = self.pair().await?;
-        let lane = pair.workers.fetch_add(1, Ordering::Relaxed);
-        if lane >= pair.source.lanes() {
-            pair.workers.fetch_sub(1, Ordering::Relaxed);
-            return Err(MessengerError::Closed("lane of another worker"));
-        }
+        let lane = pair.source.join("lane of another worker")?;
         Ok(HybridWorker { pair, lane, closed: false })
     }
 
     async fn indexer(&self) -> Result<Self::Indexer, MessengerError> {
         let pair = self.pair().await?;
-        let lane = pair.indexers.fetch_add(1, Ordering::Relaxed);
-        if lane >= pair.dest.lanes() {
-            pair.indexers.fetch_sub(1, Ordering::Relaxed);
-            return Err(MessengerError::Closed("lane of another indexer"));
-        }
+        let lane = pair.dest.join("lane of another indexer")?;
         Ok(HybridIndexer { pair, lane, closed: false })
     }
 
@@ -202,9 +193,7 @@ struct Pair<E: Env, T: Transport> {
     /// A half has closed: workers get no more.
     closing: Stop,
     close_limit: Duration,
-    workers: AtomicUsize,
     workers_closed: AtomicUsize,
-    indexers: AtomicUsize,
 }
 
 impl<E: Env, T: Transport> fmt::Debug for Pair<E, T> {
@@ -315,7 +304,7 @@ impl<E: Env, T: Transport> WorkerMessenger for HybridWorker<E, T> {
         let pair = &self.pair;
         pair.closing.request();
         let closed = pair.workers_closed.fetch_add(1, Ordering::AcqRel) + 1;
-        if closed == pair.workers.load(Ordering::Acquire) {
+        if closed == pair.source.consumers() {
             pair.dest.end();
             pair.intake.lock().await.close().await;
         } else {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-use super::{Outbound, Payload, Work};
+use super::{MessengerError, Outbound, Payload, Work};
 use crate::machines::lanes::{Full, Lanes};
 
 /// What can wait in a lane.
@@ -49,6 +49,8 @@ impl Queued for Work {
 struct State<T> {
     lanes: Lanes<T>,
     bytes: usize,
+    /// Lanes that have a consumer: the first so many.
+    consumers: usize,
     /// A consumer is gone: what comes into its lane would stay there.
     closed: bool,
     /// Nothing will be sent any more.
@@ -70,7 +72,8 @@ impl<T: Queued> LaneQueue<T> {
     pub(super) fn new(lanes: usize, lane_records_max: usize, bytes_max: usize) -> Self {
         let lanes = lanes.max(1);
         let records_max = lanes.saturating_mul(lane_records_max.max(1));
-        let state = State { lanes: Lanes::new(lanes, records_max), bytes: 0, closed: false, ended: false };
+        let state =
+            State { lanes: Lanes::new(lanes, records_max), bytes: 0, consumers: 0, closed: false, ended: false };
         LaneQueue {
             state: Mutex::new(state),
             bytes_max: bytes_max.max(1),
@@ -82,6 +85,22 @@ impl<T: Queued> LaneQueue<T> {
     /// Number of lanes.
     pub(super) fn lanes(&self) -> usize {
         self.arrived.len()
+    }
+
+    /// The lane of one more consumer. When each has one already, `taken` is what is gone.
+    pub(super) fn join(&self, taken: &'static str) -> Result<usize, MessengerError> {
+        let mut state = self.lock();
+        let lane = state.consumers;
+        if lane == self.lanes() {
+            return Err(MessengerError::Closed(taken));
+        }
+        state.consumers += 1;
+        Ok(lane)
+    }
+
+    /// Consumers that joined, those that are gone included.
+    pub(super) fn consumers(&self) -> usize {
+        self.lock().consumers
     }
 
     /// The consumer of `lane` is gone: what waits there is abandoned, and senders are told.

@@ -3,7 +3,7 @@
 //! A queue has as many lanes as there are consumers behind it, and equal keys stay in one lane, so that order for each
 //! id holds with any number of workers and indexers. A full lane makes the sender wait.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -45,8 +45,6 @@ struct Shared {
     source: LaneQueue<Outbound>,
     dest: LaneQueue<Outbound>,
     events: Mutex<Option<mpsc::Sender<Vec<Event>>>>,
-    workers: AtomicUsize,
-    indexers: AtomicUsize,
     /// Highest clock reading that was published.
     clock: AtomicU64,
 }
@@ -78,8 +76,6 @@ impl<E: Env> LocalMessengers<E> {
             source: LaneQueue::new(config.workers, config.lane_records_max, config.queue_bytes_max),
             dest: LaneQueue::new(config.indexers, config.lane_records_max, config.queue_bytes_max),
             events: Mutex::new(None),
-            workers: AtomicUsize::new(0),
-            indexers: AtomicUsize::new(0),
             clock: AtomicU64::new(0),
         };
         LocalMessengers { env, shared: Arc::new(shared) }
@@ -96,18 +92,12 @@ impl<E: Env> MessengerFactory for LocalMessengers<E> {
     }
 
     async fn worker(&self) -> Result<LocalWorker, MessengerError> {
-        let lane = self.shared.workers.fetch_add(1, Ordering::Relaxed);
-        if lane >= self.shared.source.lanes() {
-            return Err(MessengerError::Closed("lane of another worker"));
-        }
+        let lane = self.shared.source.join("lane of another worker")?;
         Ok(LocalWorker { shared: self.shared.clone(), lane })
     }
 
     async fn indexer(&self) -> Result<LocalIndexer, MessengerError> {
-        let lane = self.shared.indexers.fetch_add(1, Ordering::Relaxed);
-        if lane >= self.shared.dest.lanes() {
-            return Err(MessengerError::Closed("lane of another indexer"));
-        }
+        let lane = self.shared.dest.join("lane of another indexer")?;
         Ok(LocalIndexer { shared: self.shared.clone(), lane })
     }
 

@@ -17,7 +17,7 @@ use seriatim_sim::recorded::RecordedTransport;
 use seriatim_sim::{SimEnv, SimGroup, SimPoller, SimTransport, WorldConfig};
 
 use super::any::{AnyGroup, AnyIndexer, AnyPoller, AnyProducer, AnyWorker};
-use crate::zoo::NoDrain;
+use crate::zoo::Deaf;
 
 /// What a process is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,7 +177,8 @@ impl Alter for SimTransport {
 impl Alter for RecordedTransport<ClientTransport> {
     fn consumer(seam: &Seam, _: &GroupConfig, poller: Self::Poller, group: Self::Group) -> (AnyPoller, AnyGroup) {
         let (poller, group) = seam.variant.consumer(&seam.at, AnyPoller::new(poller), AnyGroup::new(group));
-        if seam.drain { (poller, group) } else { (AnyPoller::new(NoDrain::new(poller, &group)), group) }
+        let poller = if seam.drain { poller } else { Deaf::ToRevocations.poller(poller, &group) };
+        (poller, group)
     }
 
     fn altered(seam: &Seam, producer: Self::Producer) -> AnyProducer {

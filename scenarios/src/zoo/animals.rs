@@ -6,16 +6,15 @@ use super::clients::{GivesAfterRevocation, KeepsPosition, Repeats, Skips};
 use super::commit_on_poll::CommitOnPoll;
 use super::commit_position::CommitPosition;
 use super::count_ids::CountIds;
+use super::deaf::Deaf;
 use super::late_commit::LateCommit;
 use super::ledgers::{MisfiledChildren, MixedAttempts, WithoutClose, WithoutEarlyEnds, WithoutPending};
-use super::no_drain::Undrained;
 use super::queues::{DropsYieldNoOffset, Poisoned, SharedIndexQueue, SharedWorkQueue};
 use super::twin::TwinChild;
 use super::unpinned::Unpinned;
 use super::writes::{
     DeletesFirst, ForgottenTombstones, HalvesAtOnce, SendsAndForgets, Unversioned, UnversionedDeletes,
 };
-use super::zombie::Zombie;
 use crate::drive::{Variant, run_variant};
 use crate::run::Runner;
 
@@ -58,11 +57,11 @@ animals! {
         "indexers commit what they polled before it is indexed";
     "commit-position", "distributed-all", ["commit-ahead" "sink-lost-write"], CommitPosition,
         "commits the highest offset read instead of the low-water mark";
-    "no-drain", "distributed-all", ["effect-after-release" "write-order" "write-overlap"], Undrained,
+    "no-drain", "distributed-all", ["effect-after-release" "write-order" "write-overlap"], Deaf::ToRevocations,
         "does not drain on revoke";
     "late-commit", "distributed-all", ["commit-unowned" "commit-regression"], LateCommit,
         "a queued commit of an old owner is sent after its release";
-    "zombie", "distributed-all", ["effect-after-release"], Zombie,
+    "zombie", "distributed-all", ["effect-after-release"], Deaf::ToLosses,
         "never hears that its partitions were lost, and goes on writing";
     "shared-index-queue", "local-all", ["write-order" "write-overlap"], SharedIndexQueue,
         "several indexers take from one queue";

@@ -178,15 +178,21 @@ fn a_report_on_a_write_that_was_out_may_come_after_the_release() {
     story.clean();
 }
 
+/// An output that indexer-1 was given.
+fn given_to_an_indexer() -> Story {
+    let mut story = Story::default();
+    let call = story.produce("worker-1", 0, 7, "a");
+    story.produced("worker-1", call, 0);
+    story.join("indexer-1", 2, "p_indexers");
+    story.assigned("indexer-1", 2, dest(), 1, None);
+    story.polled("indexer-1", 2, dest(), 1, &[(0, "a", ticket(0, 7, 0))]);
+    story
+}
+
 #[test]
 fn an_indexer_that_gives_a_record_up_after_its_release_is_found() {
     for begun in [true, false] {
-        let mut story = Story::default();
-        let call = story.produce("worker-1", 0, 7, "a");
-        story.produced("worker-1", call, 0);
-        story.join("indexer-1", 2, "p_indexers");
-        story.assigned("indexer-1", 2, dest(), 1, None);
-        story.polled("indexer-1", 2, dest(), 1, &[(0, "a", ticket(0, 7, 0))]);
+        let mut story = given_to_an_indexer();
         let call = begun.then(|| story.bulk("indexer-1", vec![write("a", 0, 7, 0)]));
         story.revoking("indexer-1", 2, dest(), 1);
         let released = story.release("indexer-1", 2, 1);
@@ -205,12 +211,7 @@ fn an_indexer_that_gives_a_record_up_after_its_release_is_found() {
 /// The old owner's request is out when it loses the partition, and is answered after its successor's.
 #[test]
 fn a_report_on_a_write_that_a_successor_repeated_meanwhile_is_no_effect_after_the_release() {
-    let mut story = Story::default();
-    let call = story.produce("worker-1", 0, 7, "a");
-    story.produced("worker-1", call, 0);
-    story.join("indexer-1", 2, "p_indexers");
-    story.assigned("indexer-1", 2, dest(), 1, None);
-    story.polled("indexer-1", 2, dest(), 1, &[(0, "a", ticket(0, 7, 0))]);
+    let mut story = given_to_an_indexer();
     let late = story.bulk("indexer-1", vec![write("a", 0, 7, 0)]);
     story.revoking("indexer-1", 2, dest(), 1);
     story.release("indexer-1", 2, 1);
