@@ -15,6 +15,15 @@ fn intake(bench: &Bench, script: &Script) -> Intake<Bench> {
     bench.run(Duration::from_secs(1), Intake::start(bench.clone(), script, config)).unwrap().unwrap()
 }
 
+/// An intake whose partition has `records`.
+fn reading(records: Vec<Record>) -> (Bench, Script, Intake<Bench>) {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    script.say([assigned(1), Polled::Records(records)]);
+    let intake = intake(&bench, &script);
+    (bench, script, intake)
+}
+
 fn claims(bench: &Bench, intake: &mut Intake<Bench>) -> Vec<Claim> {
     let taken = bench.run(Duration::from_secs(1), intake.next(10)).expect("records came").expect("no error");
     taken.expect("not closed").into_iter().map(|(_, claim)| claim).collect()
@@ -22,10 +31,7 @@ fn claims(bench: &Bench, intake: &mut Intake<Bench>) -> Vec<Claim> {
 
 #[test]
 fn nothing_begins_or_is_repeated_after_the_intake_failed() {
-    let bench = Bench::default();
-    let script = Script::new(&bench, |_| Ok(()));
-    script.say([assigned(1), Polled::Records(vec![record(0), record(1)])]);
-    let mut intake = intake(&bench, &script);
+    let (bench, script, mut intake) = reading(vec![record(0), record(1)]);
     let claims = claims(&bench, &mut intake);
     assert!(claims[0].begin() && claims[0].begin() && claims[1].is_active());
     intake.failure_handle().fail(TransportError::new(ErrorKind::Fatal, "INVALID_PRODUCER_EPOCH", "test"));
@@ -37,10 +43,7 @@ fn nothing_begins_or_is_repeated_after_the_intake_failed() {
 
 #[test]
 fn delivery_that_goes_back_ends_the_intake() {
-    let bench = Bench::default();
-    let script = Script::new(&bench, |_| Ok(()));
-    script.say([assigned(1), Polled::Records(vec![record(5)])]);
-    let mut intake = intake(&bench, &script);
+    let (bench, script, mut intake) = reading(vec![record(5)]);
     drop(claims(&bench, &mut intake));
     // The log was cut: what lies at 3 now is another record, and passing it over would lose it.
     script.say([Polled::Records(vec![record(3)])]);
@@ -52,10 +55,7 @@ fn delivery_that_goes_back_ends_the_intake() {
 
 #[test]
 fn parts_of_a_claim_begin_once_and_settle_together() {
-    let bench = Bench::default();
-    let script = Script::new(&bench, |_| Ok(()));
-    script.say([assigned(1), Polled::Records(vec![record(0)])]);
-    let mut intake = intake(&bench, &script);
+    let (bench, script, mut intake) = reading(vec![record(0)]);
     let first = claims(&bench, &mut intake).remove(0);
     let second = first.clone();
     assert!(first.begin() && second.begin());
@@ -148,10 +148,7 @@ fn revoking(bench: &Bench, event: u64, drain: Duration) -> Polled {
 
 #[test]
 fn an_intake_that_closes_gives_back_a_revocation_whose_drain_would_take_longer() {
-    let bench = Bench::default();
-    let script = Script::new(&bench, |_| Ok(()));
-    script.say([assigned(1), Polled::Records(vec![record(0)])]);
-    let mut intake = intake(&bench, &script);
+    let (bench, script, mut intake) = reading(vec![record(0)]);
     let claim = claims(&bench, &mut intake).remove(0);
     assert!(claim.begin());
     script.say([revoking(&bench, 1, Duration::from_secs(300))]);
@@ -167,10 +164,7 @@ fn an_intake_that_closes_gives_back_a_revocation_whose_drain_would_take_longer()
 #[test]
 fn an_intake_that_fails_or_is_dropped_gives_back_what_is_revoked_before_it_leaves() {
     for fails in [true, false] {
-        let bench = Bench::default();
-        let script = Script::new(&bench, |_| Ok(()));
-        script.say([assigned(1), Polled::Records(vec![record(0)])]);
-        let mut intake = intake(&bench, &script);
+        let (bench, script, mut intake) = reading(vec![record(0)]);
         let claim = claims(&bench, &mut intake).remove(0);
         assert!(claim.begin());
         script.say([revoking(&bench, 1, Duration::from_secs(300))]);

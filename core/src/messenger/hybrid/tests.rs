@@ -51,6 +51,15 @@ fn halves(bench: &Bench, factory: &Factory) -> (Worker, Indexer) {
     bench.run(SECOND, made).expect("in time")
 }
 
+/// A pair whose partition has `records`.
+fn given(lane_records_max: usize, records: Vec<Record>) -> (Bench, Script, Worker, Indexer) {
+    let bench = Bench::default();
+    let (script, factory) = factory(&bench, lane_records_max);
+    script.say([assigned(1), Polled::Records(records)]);
+    let (worker, indexer) = halves(&bench, &factory);
+    (bench, script, worker, indexer)
+}
+
 fn taken(bench: &Bench, worker: &mut Worker) -> Vec<Work> {
     bench.run(SECOND, worker.poll(10)).expect("records came").expect("no error").expect("not closed")
 }
@@ -94,10 +103,7 @@ fn partitions() -> Vec<(TopicPartition, Epoch)> {
 
 #[test]
 fn a_record_is_done_when_all_of_its_family_is() {
-    let bench = Bench::default();
-    let (script, factory) = factory(&bench, 10);
-    script.say([assigned(1), Polled::Records(vec![plain(0, 1)])]);
-    let (mut worker, mut indexer) = halves(&bench, &factory);
+    let (bench, script, mut worker, mut indexer) = given(10, vec![plain(0, 1)]);
     let work = taken(&bench, &mut worker).remove(0);
     send(&bench, &mut worker, vec![emission(work, 2, 1)]);
     let mut family = queued(&bench, &mut indexer);
@@ -112,10 +118,7 @@ fn a_record_is_done_when_all_of_its_family_is() {
 
 #[test]
 fn what_was_dropped_yields_its_offset() {
-    let bench = Bench::default();
-    let (script, factory) = factory(&bench, 10);
-    script.say([assigned(1), Polled::Records(vec![plain(0, 1), plain(1, 1)])]);
-    let (mut worker, _indexer) = halves(&bench, &factory);
+    let (bench, script, mut worker, _indexer) = given(10, vec![plain(0, 1), plain(1, 1)]);
     let emissions = taken(&bench, &mut worker).into_iter().map(|work| emission(work, 0, 1)).collect();
     send(&bench, &mut worker, emissions);
     bench.pass(3 * SECOND);
@@ -125,10 +128,7 @@ fn what_was_dropped_yields_its_offset() {
 
 #[test]
 fn what_has_begun_is_finished_before_a_revoked_partition_goes() {
-    let bench = Bench::default();
-    let (script, factory) = factory(&bench, 10);
-    script.say([assigned(1), Polled::Records(vec![plain(0, 1), plain(1, 1)])]);
-    let (mut worker, mut indexer) = halves(&bench, &factory);
+    let (bench, script, mut worker, mut indexer) = given(10, vec![plain(0, 1), plain(1, 1)]);
     let mut works = taken(&bench, &mut worker);
     send(&bench, &mut worker, vec![emission(works.remove(0), 1, 0)]);
     let deadline = bench.now() + 20 * SECOND;
@@ -144,10 +144,7 @@ fn what_has_begun_is_finished_before_a_revoked_partition_goes() {
 
 #[test]
 fn queued_documents_of_a_lost_partition_change_nothing() {
-    let bench = Bench::default();
-    let (script, factory) = factory(&bench, 10);
-    script.say([assigned(1), Polled::Records(vec![plain(0, 1), plain(1, 1)])]);
-    let (mut worker, mut indexer) = halves(&bench, &factory);
+    let (bench, script, mut worker, mut indexer) = given(10, vec![plain(0, 1), plain(1, 1)]);
     let mut works = taken(&bench, &mut worker);
     send(&bench, &mut worker, vec![emission(works.remove(0), 1, 0), emission(works.remove(0), 1, 0)]);
     let mut documents = queued(&bench, &mut indexer);
@@ -165,10 +162,7 @@ fn queued_documents_of_a_lost_partition_change_nothing() {
 
 #[test]
 fn a_full_queue_holds_nobody_when_the_membership_ends() {
-    let bench = Bench::default();
-    let (script, factory) = factory(&bench, 1);
-    script.say([assigned(1), Polled::Records(vec![plain(0, 1)])]);
-    let (mut worker, mut indexer) = halves(&bench, &factory);
+    let (bench, script, mut worker, mut indexer) = given(1, vec![plain(0, 1)]);
     let work = taken(&bench, &mut worker).remove(0);
     let sent = Arc::new(StdMutex::new(None));
     let told = sent.clone();
@@ -213,10 +207,7 @@ fn a_half_that_goes_takes_the_other_with_it_and_the_next_pair_begins_with_an_emp
 
 #[test]
 fn what_was_handed_over_is_indexed_and_committed_when_the_worker_closes() {
-    let bench = Bench::default();
-    let (script, factory) = factory(&bench, 10);
-    script.say([assigned(1), Polled::Records(vec![plain(0, 1), plain(1, 1)])]);
-    let (mut worker, mut indexer) = halves(&bench, &factory);
+    let (bench, script, mut worker, mut indexer) = given(10, vec![plain(0, 1), plain(1, 1)]);
     let mut works = taken(&bench, &mut worker);
     send(&bench, &mut worker, vec![emission(works.remove(0), 2, 1)]);
     drop(works);
@@ -235,10 +226,7 @@ fn what_was_handed_over_is_indexed_and_committed_when_the_worker_closes() {
 
 #[test]
 fn a_close_waits_for_a_stuck_indexer_no_longer_than_its_limit() {
-    let bench = Bench::default();
-    let (script, factory) = factory(&bench, 10);
-    script.say([assigned(1), Polled::Records(vec![plain(0, 1)])]);
-    let (mut worker, mut indexer) = halves(&bench, &factory);
+    let (bench, script, mut worker, mut indexer) = given(10, vec![plain(0, 1)]);
     let work = taken(&bench, &mut worker).remove(0);
     send(&bench, &mut worker, vec![emission(work, 1, 0)]);
     let stuck = queued(&bench, &mut indexer).remove(0);
