@@ -6,6 +6,7 @@ mod scenarios {
     mod corpus;
     mod determinism;
     mod drawn;
+    mod faults;
     mod named;
     mod ripgrep;
     mod support;

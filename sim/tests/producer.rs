@@ -11,6 +11,7 @@ use seriatim_core::identity::TopicPartition;
 use seriatim_core::transport::{
     Admin, Assigned, Delivery, ErrorKind, NewTopic, Outgoing, Producer, ProducerConfig, Transport, Watermarks,
 };
+use seriatim_sim::history::What;
 use seriatim_sim::rng::Concern;
 use seriatim_sim::{Node, SimProducer, World, WorldConfig, run};
 
@@ -131,6 +132,60 @@ fn a_full_producer_makes_send_all_wait() {
         world.cut_link("p", false, false);
         more.await.await.remove(0).unwrap();
         assert!(values(&world)[&0].iter().copied().eq(0..12));
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_producer_that_is_full_says_so_once() {
+    let outcome = run(8, WorldConfig::default(), |world| async move {
+        world.create_topic("t", 1);
+        let producer =
+            open(&world.node("p"), ProducerConfig { queue_records_max: 2, ..ProducerConfig::default() }).await;
+        for _ in 0..3 {
+            producer.send_all((0..6).map(|number| numbered(0, number)).collect()).await.await;
+        }
+        world.recorder().with_events(|events| {
+            let full = events.iter().filter_map(|event| match &event.what {
+                What::FaultInjected { kind, target, in_flight } => Some((kind.clone(), target.clone(), *in_flight)),
+                _ => None,
+            });
+            full.collect::<Vec<_>>()
+        })
+    });
+    assert_eq!(outcome.unwrap(), [("full-queue".into(), "p".into(), 2)]);
+}
+
+#[test]
+fn requests_that_touch_a_slow_topic_arrive_late_and_others_do_not() {
+    run(9, WorldConfig::default(), |world| async move {
+        world.create_topic("t", 1);
+        world.create_topic("slow_one", 1);
+        let producer = open(&world.node("p"), ProducerConfig::default()).await;
+        let takes = async |topic: &str| {
+            let begun = world.now();
+            let acknowledged = producer.send_all(vec![Outgoing { topic: topic.into(), ..numbered(0, 1) }]).await.await;
+            assert!(acknowledged[0].is_ok());
+            world.now().since(begun)
+        };
+        let late = Duration::from_secs(2);
+        world.slow_topics("slow_", late);
+        assert!(takes("t").await < Duration::from_millis(100));
+        assert!(takes("slow_one").await > late);
+        world.slow_topics("slow_", Duration::ZERO);
+        assert!(takes("slow_one").await < Duration::from_millis(100));
+    })
+    .unwrap();
+}
+
+#[test]
+fn topics_are_deleted_by_how_their_names_begin() {
+    run(10, WorldConfig::default(), |world| async move {
+        for name in ["run_1", "run_2", "other"] {
+            world.create_topic(name, 1);
+        }
+        assert_eq!((world.delete_topics("run_"), world.delete_topics("run_")), (2, 0));
+        assert_eq!((world.partitions("run_1").len(), world.partitions("other").len()), (0, 1));
     })
     .unwrap();
 }

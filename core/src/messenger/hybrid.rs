@@ -20,12 +20,12 @@
 //! follow each other with any number of workers and indexers. Children and overridden ids have no queue order across
 //! keys, for their parents may be with different workers: they rely on versions.
 //!
-//! # Rebalances and ends
-//! Handing over begins a record ([`Claim::begin`]). On `Revoking` what has begun is finished, queued or not, and what
-//! waits for a worker is abandoned. On `Lost` parts that are queued fail at the indexer's fence and change nothing. A
-//! full queue makes workers wait while polling goes on; they stop waiting when the membership ends. When a half closes,
-//! workers get no more; the last worker to close ends the queue, which the indexers drain, and leaves the group when
-//! all that has begun is committed, within the intake's close limit. An indexer that closes first abandons its lane.
+//! # Rebalances and ends Handing over begins a record ([`Claim::begin`](crate::intake::Claim::begin)). On `Revoking`
+//! what has begun is finished, queued or not, and what waits for a worker is abandoned. On `Lost` parts that are queued
+//! fail at the indexer's fence and change nothing. A full queue makes workers wait while polling goes on; they stop
+//! waiting when the membership ends. When a half closes, workers get no more; the last worker to close ends the queue,
+//! which the indexers drain, and leaves the group when all that has begun is committed, within the intake's close
+//! limit. An indexer that closes first abandons its lane.
 
 use std::fmt;
 use std::pin::pin;

@@ -26,6 +26,9 @@ const TRIGGER_LIMIT: Duration = Duration::from_secs(60);
 /// Longest time that a graceful stop may take before the process is killed, as an operator would.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
+/// Longest time in which the answers are lost that a fault loses.
+const LOSING_LIMIT: Duration = Duration::from_secs(5);
+
 /// What is to happen later because of a fault.
 #[derive(Debug)]
 enum Later {
@@ -33,6 +36,8 @@ enum Later {
     /// Still there after its time: kill it.
     Kill(String),
     Resume(String),
+    /// Answers to it are lost no more.
+    Answer(String),
 }
 
 pub(super) struct Injector {
@@ -48,8 +53,6 @@ pub(super) struct Injector {
     seen_events: u64,
     counts: BTreeMap<Event, u64>,
     started: BTreeMap<Role, u32>,
-    /// Nodes that answers were to be lost to.
-    losing: Vec<String>,
     topics: Topics,
     groups: Vec<String>,
 }
@@ -75,7 +78,6 @@ impl Injector {
             seen_events: 0,
             counts: BTreeMap::new(),
             started,
-            losing: Vec::new(),
             topics: Topics::of(PIPELINE),
             groups: cast.groups().into_iter().map(|(group, _)| group).collect(),
         }
@@ -130,9 +132,6 @@ impl Injector {
         self.waiting.clear();
         self.troubles.close_all();
         self.links.close_all(world);
-        for node in std::mem::take(&mut self.losing) {
-            world.lose_answers(&node, 0);
-        }
         for (_, later) in std::mem::take(&mut self.later) {
             if !matches!(later, Later::Kill(_)) {
                 self.happen(later, world);
@@ -224,7 +223,7 @@ impl Injector {
             Action::Reset { .. } => world.reset_connections(&target),
             Action::LoseAnswers { count, .. } => {
                 world.lose_answers(&target, count);
-                self.losing.push(target.clone());
+                self.later.push((now + LOSING_LIMIT, Later::Answer(target.clone())));
             }
             Action::Clock { ahead_micros, drift_ppm, .. } => world.set_wall_clock(&target, ahead_micros, drift_ppm),
             Action::Poison { topic, count } => self.poisoner.poison(world, &self.topic(topic), count),
@@ -278,6 +277,7 @@ impl Injector {
             Later::Restart(node) if !world.is_alive(&node) => world.restart(&node),
             Later::Kill(node) if world.is_alive(&node) => world.crash(&node),
             Later::Resume(node) => world.resume(&node),
+            Later::Answer(node) => world.lose_answers(&node, 0),
             Later::Restart(_) | Later::Kill(_) => {}
         }
     }
