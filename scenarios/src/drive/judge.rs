@@ -75,8 +75,9 @@ fn check_options(plan: &Plan, expected: &Expected, documents: &Documents, cut_sh
         use crate::fault::FaultKind::{Clock, Grow, Join, Poison, Stop};
         matches!(fault.action.kind(), Join | Stop | Grow | Clock | Poison)
     };
-    // Several workers of a pair leave gaps behind when they drain: what is done above one is done again.
-    let in_line = plan.topology.mode != Mode::Hybrid || plan.topology.workers == 1;
+    // Several workers of a pair, and a batch for each index, leave gaps behind when they drain: what is done above one
+    // is done again.
+    let in_line = !plan.has_indexes() && (plan.topology.mode != Mode::Hybrid || plan.topology.workers == 1);
     // A member that hears of a rebalance when it is nearly over cannot drain.
     let hears = plan.pipeline.heartbeat_ms < plan.pipeline.poll_limit_ms / 2;
     let is_stuck = matches!(&plan.workload, Workload::Generated(generated) if generated.stuck_permille > 0);
