@@ -333,18 +333,33 @@ impl HistoryIndex {
     }
 
     fn bulk_resolved(&mut self, (sent, at): (At, At), writes: &[IndexWrite], outcomes: &[WriteOutcome]) {
-        // From the back: a write that was throttled while a later one of its id was taken is superseded.
-        let mut taken: BTreeMap<(Option<&CompactString>, &str), Version> = BTreeMap::new();
+        // A write that was throttled is superseded when the answer says that the index has a higher version of its
+        // document; without versions, when a later write of it was taken.
+        let document = |write: &'_ IndexWrite| (write.index.clone(), write.id.clone());
+        let mut taken: BTreeMap<(Option<CompactString>, CompactString), Version> = BTreeMap::new();
         let any_throttled = outcomes.contains(&WriteOutcome::Throttled);
+        for (write, outcome) in
+            writes.iter().zip(outcomes).filter(|(write, _)| any_throttled && write.version.is_some())
+        {
+            let has = match outcome {
+                WriteOutcome::Superseded(current) => Some(*current),
+                outcome => write.version.filter(|_| outcome.is_indexed()),
+            };
+            if let Some(has) = has {
+                let highest = taken.entry(document(write)).or_insert(has);
+                *highest = has.max(*highest);
+            }
+        }
         for (number, write) in writes.iter().enumerate().rev() {
             let mut outcome = outcomes.get(number).copied();
             if any_throttled {
-                let document = (write.index.as_ref(), write.id.as_str());
-                if let (Some(WriteOutcome::Throttled), Some(version)) = (outcome, taken.get(&document)) {
-                    outcome = Some(WriteOutcome::Superseded(*version));
+                if let (Some(WriteOutcome::Throttled), Some(has)) = (outcome, taken.get(&document(write)))
+                    && write.version.is_none_or(|version| version < *has)
+                {
+                    outcome = Some(WriteOutcome::Superseded(*has));
                 }
-                if outcome.is_some_and(WriteOutcome::is_indexed) {
-                    taken.entry(document).or_insert(write.version.unwrap_or_default());
+                if write.version.is_none() && outcome.is_some_and(WriteOutcome::is_indexed) {
+                    taken.entry(document(write)).or_default();
                 }
             }
             let attempt = self.attempt(&write.ticket);

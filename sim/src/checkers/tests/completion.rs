@@ -75,6 +75,28 @@ fn a_record_that_is_counted_once_one_attempt_is_whole_is_clean() {
     story.clean();
 }
 
+/// Two publishes of one id in one request: this answer to the first, and the index too busy for the second.
+fn throttled_behind(first: WriteOutcome) -> Story {
+    let mut story = Story::default();
+    story.publish_only(0, "a");
+    story.publish_only(1, "a");
+    let writes = [0, 1].map(|sequence| IndexWrite { position: None, ..write("a", sequence, 7, 0) });
+    let call = story.bulk("local", writes.into());
+    story.answered("local", call, vec![first, WriteOutcome::Throttled]);
+    for sequence in [0, 1] {
+        sent(&mut story, sequence, LifecycleKind::Superseded);
+    }
+    story.complete(RunSummary { published: 2, superseded: 2, ..RunSummary::default() });
+    story
+}
+
+#[test]
+fn a_throttled_write_is_superseded_by_what_the_index_says_that_it_has_and_by_nothing_less() {
+    throttled_behind(WriteOutcome::Superseded(version(9))).clean();
+    let early = throttled_behind(WriteOutcome::Applied).check();
+    assert!(early.iter().any(|found| found.property == "completed-early"), "{early:?}");
+}
+
 #[test]
 fn a_completion_after_every_answer_is_clean() {
     let mut story = half();
