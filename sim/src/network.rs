@@ -172,7 +172,7 @@ impl Inner {
         }
         self.index.advance(now, &mut self.trace, &self.recorder);
         for (at, audit) in self.cluster.drain_audit() {
-            self.trace.push(at, &self.kafka, 0, format_args!("{audit:?}"));
+            self.trace.push(at, &self.kafka, &audit);
             if let Some(what) = history_of(audit, &self.members) {
                 self.recorder.record(&self.kafka, 0, what);
             }
