@@ -13,7 +13,7 @@ use crate::identity::{RunId, Ticket};
 /// The event that `line` is, if it is just as it is written here. `before` is the event before it, whose topic it may
 /// share.
 pub(super) fn read_line(line: &str, before: Option<&Event>) -> Option<Event> {
-    let mut line = Line(line);
+    let mut line = Line { text: line, at: 0 };
     line.skip("{\"type\":\"")?;
     let kind = *[EventKind::Create, EventKind::Finish, EventKind::Fail, EventKind::Drop]
         .iter()
@@ -37,7 +37,7 @@ pub(super) fn read_line(line: &str, before: Option<&Event>) -> Option<Event> {
     let mut mark = |text| line.skip(text).is_some();
     let (is_parent, superseded) = (mark(",\"parent\":true"), mark(",\"superseded\":true"));
     let unsettled = mark(",\"unsettled\":true");
-    (line.0 == "}").then_some(())?;
+    (line.rest() == b"}").then_some(())?;
     Some(Event {
         is_parent,
         superseded,
@@ -57,53 +57,63 @@ fn optional<T>(read: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-/// What is left of a line.
-struct Line<'a>(&'a str);
+/// A line, read up to some byte.
+struct Line<'a> {
+    text: &'a str,
+    at: usize,
+}
 
 impl<'a> Line<'a> {
+    fn rest(&self) -> &'a [u8] {
+        &self.text.as_bytes()[self.at..]
+    }
+
     fn skip(&mut self, text: &str) -> Option<()> {
-        self.0 = self.0.strip_prefix(text)?;
-        Some(())
+        self.rest().starts_with(text.as_bytes()).then(|| self.at += text.len())
     }
 
     /// A string without escapes.
     fn string(&mut self) -> Option<&'a str> {
-        let text = self.0.strip_prefix('"')?;
-        let end = text.bytes().position(|byte| byte < 0x20 || byte == b'"' || byte == b'\\')?;
-        let (text, rest) = text.split_at(end);
-        self.0 = rest.strip_prefix('"')?;
+        self.skip("\"")?;
+        let length = self.rest().iter().position(|byte| *byte < 0x20 || matches!(byte, b'"' | b'\\'))?;
+        let text = &self.text[self.at..self.at + length];
+        self.at += length;
+        self.skip("\"")?;
         Some(text)
     }
 
-    fn digits(&mut self) -> &'a str {
-        let end = self.0.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(self.0.len());
-        let (digits, rest) = self.0.split_at(end);
-        self.0 = rest;
-        digits
+    /// The number that the digits from here on are, and how many they are.
+    fn digits(&mut self) -> Option<(u64, usize)> {
+        let (mut number, mut length) = (0u64, 0);
+        for digit in self.rest().iter().map(|byte| byte.wrapping_sub(b'0')).take_while(|digit| *digit < 10) {
+            number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+            length += 1;
+        }
+        self.at += length;
+        (length > 0).then_some((number, length))
     }
 
     fn number(&mut self) -> Option<u64> {
-        let digits = self.digits();
         // JSON has no leading zeros.
-        if digits.len() > 1 && digits.starts_with('0') { None } else { digits.parse().ok() }
+        let leads_with_zero = self.rest().first() == Some(&b'0');
+        self.digits().filter(|(_, length)| *length == 1 || !leads_with_zero).map(|(number, _)| number)
     }
 
     fn run(&mut self) -> Option<RunId> {
-        let (digits, rest) = self.0.split_at_checked(32)?;
-        self.0 = rest;
-        let digits = digits.bytes().map(|byte| char::from(byte).to_digit(16));
         let mut halves = [0u64; 2];
-        for (place, digit) in digits.enumerate() {
-            halves[place / 16] = halves[place / 16] << 4 | u64::from(digit?);
+        for (half, digits) in halves.iter_mut().zip(self.rest().get(..32)?.chunks(16)) {
+            for digit in digits {
+                *half = *half << 4 | u64::from(char::from(*digit).to_digit(16)?);
+            }
         }
+        self.at += 32;
         Some(RunId(u128::from(halves[0]) << 64 | u128::from(halves[1])))
     }
 
     fn instant(&mut self) -> Option<u64> {
         let seconds = self.number()?;
         self.skip(".")?;
-        let nanos = self.digits();
-        let nanos = (nanos.len() == 9).then(|| nanos.parse::<u64>().ok())??;
+        let (nanos, _) = self.digits().filter(|(_, length)| *length == 9)?;
         seconds.checked_mul(1_000_000)?.checked_add(nanos / 1_000)
     }
 
