@@ -81,6 +81,17 @@ fn a_throttled_write_made_again_behind_a_later_one_is_found() {
 }
 
 #[test]
+fn a_throttled_write_may_be_made_again_behind_an_older_version_that_came_a_second_time() {
+    let (mut story, ..) = given();
+    let newer = IndexWrite { version: Some(version(9)), ..write("a", 0, 7, 0) };
+    let older = IndexWrite { version: Some(version(8)), ..write("a", 1, 7, 1) };
+    let call = story.bulk("indexer-1", vec![newer.clone(), older]);
+    story.answered("indexer-1", call, vec![WriteOutcome::Throttled, WriteOutcome::Duplicate]);
+    story.bulk("indexer-1", vec![newer]);
+    assert!(story.check().iter().all(|found| found.checker != "order"), "{:?}", story.check());
+}
+
+#[test]
 fn a_worker_that_hands_an_earlier_offset_of_a_key_over_later_is_found() {
     let (mut story, given, _) = given();
     story.produce("worker-1", 1, 7, "a");
