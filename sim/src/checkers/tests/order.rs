@@ -84,9 +84,10 @@ fn a_throttled_write_made_again_behind_a_later_one_is_found() {
 fn a_throttled_write_may_be_made_again_behind_an_older_version_that_came_a_second_time() {
     let (mut story, ..) = given();
     let newer = IndexWrite { version: Some(version(9)), ..write("a", 0, 7, 0) };
-    let older = IndexWrite { version: Some(version(8)), ..write("a", 1, 7, 1) };
-    let call = story.bulk("indexer-1", vec![newer.clone(), older]);
-    story.answered("indexer-1", call, vec![WriteOutcome::Throttled, WriteOutcome::Duplicate]);
+    let at = |number, offset| IndexWrite { version: Some(version(number)), ..write("a", 1, 7, offset) };
+    let call = story.bulk("indexer-1", vec![newer.clone(), at(8, 1), at(9, 2)]);
+    let outcomes = [WriteOutcome::Throttled, WriteOutcome::Duplicate, WriteOutcome::Applied];
+    story.answered("indexer-1", call, outcomes.into());
     story.bulk("indexer-1", vec![newer]);
     assert!(story.check().iter().all(|found| found.checker != "order"), "{:?}", story.check());
 }
