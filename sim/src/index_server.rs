@@ -256,7 +256,7 @@ impl SimIndex {
                 (None, give_up_at)
             } else {
                 let (id, at) = inner.index.submit(host.now() + there, host.life.node.clone(), ops);
-                inner.nudge(at + host.shared.grace());
+                inner.nudge(at + host.shared.patience());
                 (Some(id), at + back)
             }
         };

@@ -92,7 +92,7 @@ impl Host {
             trip.due = (arrival + trip.back).max(Instant::from_micros(connection.last_due.load(Ordering::Relaxed)));
             connection.last_due.store(trip.due.as_micros(), Ordering::Relaxed);
             trip.set_sleep(trip.due.min(trip.give_up_at));
-            inner.nudge(arrival + self.shared.grace());
+            inner.nudge(arrival + self.shared.patience());
         }
         trip
     }
