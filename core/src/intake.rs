@@ -79,6 +79,7 @@ struct Cell {
     progressed: AtomicBool,
     /// Requested at the end.
     ended: Stop,
+    close_limit: Duration,
 }
 
 #[derive(Debug)]
@@ -113,10 +114,10 @@ impl Cell {
         self.state.lock().expect("no code panics while it holds an intake")
     }
 
-    fn settled(&self, position: &Position, bytes: usize, begun: bool, done: bool) {
+    fn settled(&self, position: &Position, bytes: usize, done: bool) {
         let mut state = self.lock();
         state.bytes = state.bytes.saturating_sub(bytes);
-        let decide = state.custody.settled(position, begun, done);
+        let decide = state.custody.settled(position, done);
         self.progressed.store(true, Ordering::Relaxed);
         let room = state.paused && state.has_room_again();
         drop(state);
@@ -157,6 +158,21 @@ impl Cell {
         state.end.is_none().then(|| state.custody.step(now))
     }
 
+    /// Nothing new begins, and the group is left once what has to be finished is committed.
+    fn drain(&self, now: Instant) {
+        let mut state = self.lock();
+        if state.end.is_some() || state.custody.is_closing() {
+            return;
+        }
+        let State { custody, queue, .. } = &mut *state;
+        custody.close(now + self.close_limit);
+        let abandoned = take_inactive(queue, custody);
+        drop(state);
+        drop(abandoned);
+        self.decide.notify_one();
+        self.arrived.notify_one();
+    }
+
     fn finish(&self, how: Result<(), TransportError>) {
         let mut state = self.lock();
         state.end.get_or_insert(how);
@@ -187,7 +203,6 @@ enum PollPlan {
 pub struct Intake<E> {
     env: E,
     cell: Arc<Cell>,
-    close_limit: Duration,
 }
 
 impl<E: Env> Intake<E> {
@@ -211,8 +226,8 @@ impl<E: Env> Intake<E> {
             room: Notify::new(),
             progressed: AtomicBool::new(false),
             ended: Stop::new(),
+            close_limit: config.close_limit,
         });
-        let close_limit = config.close_limit;
         let read_back = ReadBack {
             admin: transport.admin(),
             group: config.group.group.clone(),
@@ -220,11 +235,11 @@ impl<E: Env> Intake<E> {
         };
         env.spawn(poll_records(env.clone(), poller, group.clone(), cell.clone(), config));
         env.spawn(steward(env.clone(), group, read_back, cell.clone()));
-        Ok(Intake { env, cell, close_limit })
+        Ok(Intake { env, cell })
     }
 
-    /// At most `records_max` records, in partition order; waits for the first. `None` after [`Intake::close`].
-    /// Cancel-safe.
+    /// At most `records_max` records, in partition order; waits for the first. After [`Intake::drain`] those that lie
+    /// below one that has begun, then `None`. Cancel-safe.
     pub async fn next(&mut self, records_max: usize) -> Result<Option<Vec<(Record, Claim)>>, TransportError> {
         loop {
             {
@@ -236,9 +251,9 @@ impl<E: Env> Intake<E> {
                     return Ok(Some(records));
                 }
                 match &state.end {
-                    Some(Ok(())) => return Ok(None),
                     Some(Err(error)) => return Err(error.clone()),
-                    None => {}
+                    None if !state.custody.is_closing() => {}
+                    Some(Ok(())) | None => return Ok(None),
                 }
             }
             self.cell.arrived.notified().await;
@@ -250,24 +265,24 @@ impl<E: Env> Intake<E> {
         FailureHandle { cell: Arc::downgrade(&self.cell) }
     }
 
-    /// A handle to hear of its end where its records are waited for.
+    /// A handle to ask for its end, and to hear of it, where its records are waited for.
     pub fn end(&self) -> IntakeEnd {
         IntakeEnd { cell: self.cell.clone() }
     }
 
-    /// Drains, commits and leaves the group; bounded by the close limit. What was not begun is abandoned.
+    /// Lets nothing new begin. What has to be finished first goes on coming from [`Intake::next`]; the group is left when
+    /// it is done and committed, or at the close limit.
+    pub fn drain(&self) {
+        self.cell.drain(self.env.now());
+    }
+
+    /// Drains, commits and leaves the group; bounded by the close limit. What was not handed out is abandoned.
     pub async fn close(&mut self) {
-        let abandoned = {
-            let mut state = self.cell.lock();
-            if state.end.is_some() {
-                return;
-            }
-            state.custody.close(self.env.now() + self.close_limit);
-            std::mem::take(&mut state.queue)
-        };
+        self.drain();
+        let abandoned = std::mem::take(&mut self.cell.lock().queue);
         drop(abandoned);
         self.cell.decide.notify_one();
-        let limit = self.close_limit + Duration::from_secs(1);
+        let limit = self.cell.close_limit + Duration::from_secs(1);
         let cell = self.cell.clone();
         self.env
             .timeout(limit, async {
@@ -295,13 +310,23 @@ impl FailureHandle {
     }
 }
 
-/// Tells of the end of an intake.
+/// Asks for the end of an intake, and tells of it.
 #[derive(Clone, Debug)]
 pub struct IntakeEnd {
     cell: Arc<Cell>,
 }
 
 impl IntakeEnd {
+    /// As [`Intake::drain`], at this time.
+    pub fn drain(&self, now: Instant) {
+        self.cell.drain(now);
+    }
+
+    /// Whether somebody asked for it.
+    pub fn is_draining(&self) -> bool {
+        self.cell.lock().custody.is_closing()
+    }
+
     /// Completes at the end.
     pub async fn ended(&self) {
         self.cell.ended.requested().await;

@@ -114,6 +114,10 @@ pub trait WorkerMessenger: Send + 'static {
     /// Hands over what came of some records, in order. The fence was passed by every claim ([`Claim::begin`]).
     fn send(&mut self, emissions: Vec<Emission>) -> impl Future<Output = Result<(), MessengerError>> + Send;
 
+    /// Asks for the end: nothing new may begin. What has to be finished before, because something behind it has begun,
+    /// goes on coming from `poll`, then `None`, within a bound. Asking again changes nothing.
+    fn drain(&mut self);
+
     /// Ends cleanly: what was handed over is acknowledged and committed, within a bound.
     fn close(&mut self) -> impl Future<Output = ()> + Send;
 }
@@ -126,6 +130,10 @@ pub trait IndexerMessenger: Send + 'static {
 
     /// Hands over what became of some records; their outputs are empty.
     fn complete(&mut self, outcomes: Vec<Emission>) -> impl Future<Output = Result<(), MessengerError>> + Send;
+
+    /// Asks for the end: nothing new may begin. What has to be finished before, because something behind it has begun,
+    /// goes on coming from `poll`, then `None`, within a bound. Asking again changes nothing.
+    fn drain(&mut self);
 
     /// Ends cleanly: what was handed over is acknowledged and committed, within a bound.
     fn close(&mut self) -> impl Future<Output = ()> + Send;

@@ -11,6 +11,7 @@ use crate::machines::batcher::BatchLimits;
 use crate::messenger::Outbound;
 use crate::pipeline::PipelineSpec;
 use crate::runner::{RunError, run_pool, run_worker_indexer};
+use crate::stop::Stop;
 use crate::testing::{Bench, Script, assigned};
 use crate::transport::{Header, Polled, RebalanceId, Record};
 use crate::worker::WorkerConfig;
@@ -245,7 +246,7 @@ fn an_indexer_that_closes_first_abandons_what_it_has_not_written() {
     script.say([assigned(1), Polled::Records(vec![plain(0, 1), plain(1, 1)])]);
     let (mut worker, mut indexer) = halves(&bench, &factory);
     let mut works = taken(&bench, &mut worker);
-    send(&bench, &mut worker, vec![emission(works.remove(0), 2, 1)]);
+    send(&bench, &mut worker, vec![emission(works.remove(1), 2, 1)]);
     bench.spawn(async move { indexer.close().await });
     bench.pass(SECOND);
     send(&bench, &mut worker, vec![emission(works.remove(0), 1, 0)]);
