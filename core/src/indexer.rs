@@ -126,6 +126,7 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
                 }
             };
             match polled {
+                Polled::Records(batch) if batch.is_empty() => self.write_all().await?,
                 Polled::Records(batch) => {
                     for work in batch {
                         self.take(work).await?;
@@ -137,10 +138,16 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
             self.write_due().await?;
         }
         // Of what was collected the fence lets pass what has to be finished.
+        self.write_all().await?;
+        self.messenger.close().await;
+        Ok(())
+    }
+
+    /// Writes what was collected, due or not.
+    async fn write_all(&mut self) -> Result<(), MessengerError> {
         while let Some(batch) = self.batches.take() {
             self.write(batch).await?;
         }
-        self.messenger.close().await;
         Ok(())
     }
 

@@ -77,6 +77,8 @@ struct Cell {
     room: Notify,
     /// The component took or finished something since the poll task last looked.
     progressed: AtomicBool,
+    /// For whoever holds records back: a drain began.
+    draining: Notify,
     /// Requested at the end.
     ended: Stop,
     close_limit: Duration,
@@ -171,6 +173,7 @@ impl Cell {
         drop(abandoned);
         self.decide.notify_one();
         self.arrived.notify_one();
+        self.draining.notify_waiters();
     }
 
     fn finish(&self, how: Result<(), TransportError>) {
@@ -203,6 +206,8 @@ enum PollPlan {
 pub struct Intake<E> {
     env: E,
     cell: Arc<Cell>,
+    /// Something was handed out since the component last heard that a drain waits.
+    owed: bool,
 }
 
 impl<E: Env> Intake<E> {
@@ -225,6 +230,7 @@ impl<E: Env> Intake<E> {
             arrived: Notify::new(),
             room: Notify::new(),
             progressed: AtomicBool::new(false),
+            draining: Notify::new(),
             ended: Stop::new(),
             close_limit: config.close_limit,
         });
@@ -235,11 +241,11 @@ impl<E: Env> Intake<E> {
         };
         env.spawn(poll_records(env.clone(), poller, group.clone(), cell.clone(), config));
         env.spawn(steward(env.clone(), group, read_back, cell.clone()));
-        Ok(Intake { env, cell })
+        Ok(Intake { env, cell, owed: false })
     }
 
-    /// At most `records_max` records, in partition order; waits for the first. After [`Intake::drain`] those that lie
-    /// below one that has begun, then `None`. Cancel-safe.
+    /// At most `records_max` records, in partition order; waits for the first. None of them when a drain waits for what
+    /// was handed out. After [`Intake::drain`] those that lie below one that has begun, then `None`. Cancel-safe.
     pub async fn next(&mut self, records_max: usize) -> Result<Option<Vec<(Record, Claim)>>, TransportError> {
         loop {
             {
@@ -248,12 +254,17 @@ impl<E: Env> Intake<E> {
                     let count = records_max.min(state.queue.len());
                     let records: Vec<_> = state.queue.drain(..count).collect();
                     self.cell.progressed.store(true, Ordering::Relaxed);
+                    self.owed = true;
                     return Ok(Some(records));
                 }
                 match &state.end {
                     Some(Err(error)) => return Err(error.clone()),
                     None if !state.custody.is_closing() => {}
                     Some(Ok(())) | None => return Ok(None),
+                }
+                if self.owed && state.custody.is_awaiting() {
+                    self.owed = false;
+                    return Ok(Some(Vec::new()));
                 }
             }
             self.cell.arrived.notified().await;
@@ -327,6 +338,18 @@ impl IntakeEnd {
         self.cell.lock().custody.is_closing()
     }
 
+    /// Completes when a drain waits for what was handed out.
+    pub async fn awaited(&self) {
+        loop {
+            let mut draining = pin!(self.cell.draining.notified());
+            draining.as_mut().enable();
+            if self.cell.lock().custody.is_awaiting() {
+                return;
+            }
+            draining.await;
+        }
+    }
+
     /// Completes at the end.
     pub async fn ended(&self) {
         self.cell.ended.requested().await;
@@ -397,6 +420,7 @@ async fn poll_records<E: Env, P: Poller, G: Group>(
 fn take_in(cell: &Arc<Cell>, polled: Polled) {
     let mut abandoned = VecDeque::new();
     let mut cut = None;
+    let drains = matches!(polled, Polled::Revoking { .. });
     let mut state = cell.lock();
     if state.end.is_some() && matches!(polled, Polled::Records(_) | Polled::Assigned(_)) {
         return;
@@ -438,6 +462,9 @@ fn take_in(cell: &Arc<Cell>, polled: Polled) {
     }
     cell.arrived.notify_one();
     cell.decide.notify_one();
+    if drains {
+        cell.draining.notify_waiters();
+    }
 }
 
 /// The queued records that must not be worked on any more. Dropped outside the lock: each settles its record.

@@ -124,8 +124,8 @@ pub trait WorkerMessenger: Send + 'static {
 
 /// What an indexer needs.
 pub trait IndexerMessenger: Send + 'static {
-    /// Documents to be indexed, in order for each id; waits for the first. `None` when there will be no more.
-    /// Cancel-safe.
+    /// Documents to be indexed, in order for each id; waits for the first. None of them when a drain waits for what was
+    /// given: it should wait in no batch. `None` when there will be no more. Cancel-safe.
     fn poll(&mut self, records_max: usize) -> impl Future<Output = Result<Option<Vec<Work>>, MessengerError>> + Send;
 
     /// Hands over what became of some records; their outputs are empty.

@@ -261,6 +261,11 @@ impl Custody {
         self.closing
     }
 
+    /// Whether a drain waits for records to be finished.
+    pub fn is_awaiting(&self) -> bool {
+        self.parts.values().any(|part| part.draining.is_some_and(|unsettled| unsettled > 0))
+    }
+
     /// The earliest deadline of a drain.
     pub fn drain_deadline(&self) -> Option<Instant> {
         self.departures.iter().filter_map(|departure| departure.deadline).min()

@@ -29,6 +29,7 @@
 //! indexer that closes first abandons its lane.
 
 use std::fmt;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -148,7 +149,7 @@ impl<E: Env, T: Transport> MessengerFactory for HybridMessengers<E, T> {
     async fn indexer(&self) -> Result<Self::Indexer, MessengerError> {
         let pair = self.pair().await?;
         let lane = pair.dest.join("lane of another indexer")?;
-        Ok(HybridIndexer { pair, lane, closed: false })
+        Ok(HybridIndexer { pair, lane, closed: false, owed: false })
     }
 
     async fn publisher(&self) -> Result<Self::Publisher, MessengerError> {
@@ -329,15 +330,26 @@ pub struct HybridIndexer<E: Env, T: Transport> {
     pair: Arc<Pair<E, T>>,
     lane: usize,
     closed: bool,
+    /// Something was given since it last heard that a drain waits.
+    owed: bool,
 }
 
 impl<E: Env, T: Transport> IndexerMessenger for HybridIndexer<E, T> {
     async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
-        let ended = pin!(self.pair.end.ended());
-        let taken = pin!(self.pair.dest.take(self.lane, records_max));
-        match select(ended, taken).await {
-            Either::Left(_) => self.pair.outcome().map(|()| None),
-            Either::Right((taken, _)) => Ok((!taken.is_empty()).then_some(taken)),
+        let (pair, owed) = (&self.pair, self.owed);
+        let ended = pin!(pair.end.ended());
+        let taken = pin!(pair.dest.take(self.lane, records_max));
+        let awaited = pin!(async { if owed { pair.end.awaited().await } else { pending().await } });
+        match select(ended, select(taken, awaited)).await {
+            Either::Left(_) => pair.outcome().map(|()| None),
+            Either::Right((Either::Left((taken, _)), _)) => {
+                self.owed = true;
+                Ok((!taken.is_empty()).then_some(taken))
+            }
+            Either::Right((Either::Right(_), _)) => {
+                self.owed = false;
+                Ok(Some(Vec::new()))
+            }
         }
     }
 
