@@ -245,7 +245,7 @@ impl<E: Env> Intake<E> {
     }
 
     /// At most `records_max` records, in partition order; waits for the first. None of them when a drain waits for what
-    /// was handed out. After [`Intake::drain`] those that lie below one that has begun, then `None`. Cancel-safe.
+    /// was handed out. `None` after [`Intake::drain`]: what waits here lies above all that has begun. Cancel-safe.
     pub async fn next(&mut self, records_max: usize) -> Result<Option<Vec<(Record, Claim)>>, TransportError> {
         loop {
             {
@@ -281,18 +281,15 @@ impl<E: Env> Intake<E> {
         IntakeEnd { cell: self.cell.clone() }
     }
 
-    /// Lets nothing new begin. What has to be finished first goes on coming from [`Intake::next`]; the group is left when
-    /// it is done and committed, or at the close limit.
+    /// Lets nothing begin above what has begun, and leaves the group when all up to that is finished and committed, or
+    /// at the close limit.
     pub fn drain(&self) {
         self.cell.drain(self.env.now());
     }
 
-    /// Drains, commits and leaves the group; bounded by the close limit. What was not handed out is abandoned.
+    /// Drains, commits and leaves the group; bounded by the close limit.
     pub async fn close(&mut self) {
         self.drain();
-        let abandoned = std::mem::take(&mut self.cell.lock().queue);
-        drop(abandoned);
-        self.cell.decide.notify_one();
         let limit = self.cell.close_limit + Duration::from_secs(1);
         let cell = self.cell.clone();
         self.env

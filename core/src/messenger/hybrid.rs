@@ -22,11 +22,12 @@
 //!
 //! # Rebalances and ends
 //! Handing over begins a record ([`Claim::begin`](crate::intake::Claim::begin)). On `Revoking` what has begun is
-//! finished, queued or not, and what waits for a worker is abandoned. On `Lost` parts that are queued fail at the
-//! indexer's fence and change nothing. A full queue makes workers wait while polling goes on; they stop waiting when
-//! the membership ends. When a half closes, workers get no more; the last worker to close ends the queue, which the
-//! indexers drain, and leaves the group when all that has begun is committed, within the intake's close limit. An
-//! indexer that closes first abandons its lane.
+//! finished, queued or not, and so is what waits below it for a slower worker; what waits above it is abandoned. On
+//! `Lost` parts that are queued fail at the indexer's fence and change nothing. A full queue makes workers wait while
+//! polling goes on; they stop waiting when the membership ends. When a half drains, so does the pair: workers get what
+//! their lanes hold, and no more; the last worker to close ends the queue, which the indexers empty, and leaves the
+//! group when all that has begun is committed, within the intake's close limit. An indexer that closes before its queue
+//! has ended abandons its lane.
 
 use std::fmt;
 use std::future::pending;
