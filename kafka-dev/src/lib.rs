@@ -1,7 +1,7 @@
 //! A real Apache Kafka in KRaft mode on 127.0.0.1, for tests and for trying things out.
 //!
-//! The broker's jars come from Maven Central by `pom.xml`, once, into the target folder ([`Options::version`]); it needs
-//! Java 17 or later, and Maven the first time. [`testing`] is what a test calls; [`Cluster`] is a cluster of one's own,
+//! The broker's jars come from Maven Central by `pom.xml`, once, into the target folder; that takes Maven, and running it
+//! Java 17 or later. [`testing`] is what a test calls; [`Cluster`] is a cluster of one's own,
 //! whose nodes can be killed and started again; the `kafka-dev` command keeps one running between commands.
 //!
 //! It must never leave a server behind: a [`Cluster`] ends with the process that started it, however that ends. Only
