@@ -26,9 +26,11 @@ mod member;
 mod producing;
 pub mod puppet;
 mod reading;
+pub mod real;
 pub mod simulated;
 mod statics;
 mod support;
+pub mod table;
 mod topics;
 
 use self::puppet::{Order, Report, Script};
@@ -87,6 +89,11 @@ pub trait Site: Clone + Send + Sync + 'static {
         }
     }
 }
+
+/// What a site cannot do: the rule that needs it is not checked there.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("not here: {0}")]
+pub struct NotHere(pub &'static str);
 
 /// Loses so many of the next answers.
 pub type Lose = Box<dyn Fn(u64) + Send + Sync>;

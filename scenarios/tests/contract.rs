@@ -1,9 +1,12 @@
 //! The contract of the transport port, rule by rule: against the simulated cluster, and against flawed transports.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::fmt::Write as _;
 
 use scenarios::contract::flaws::Flaw;
-use scenarios::contract::{RULES, simulated};
+use scenarios::contract::table::Verdict;
+use scenarios::contract::{RULES, real, simulated};
+use seriatim_kafka_dev::{Options, testing};
 
 const SEEDS: u64 = 3;
 
@@ -35,4 +38,24 @@ fn every_rule_is_broken_by_a_flawed_transport() {
         let _ = writeln!(words, "{} ({:?})\n    {said}", rule.name, flaw.unwrap());
     }
     insta::assert_snapshot!(words);
+}
+
+/// All rules against a real cluster of so many nodes.
+fn holds_on(nodes: u32) {
+    let Some(cluster) = testing::cluster(&Options { nodes, lossy: true, ..Options::default() }) else { return };
+    let place = real::Place::of(&cluster, env!("CARGO_BIN_EXE_sim"));
+    let mut broken = String::new();
+    for (rule, result) in RULES.iter().zip(real::check(place, RULES, |_, _| {}).unwrap()) {
+        if let Verdict::Fails(words) = Verdict::of(&result) {
+            let _ = writeln!(broken, "{}: {words}", rule.name);
+        }
+    }
+    assert!(broken.is_empty(), "\n{broken}");
+}
+
+#[test]
+fn every_rule_holds_on_a_real_broker_and_on_three() {
+    // One after the other: they need the machine.
+    holds_on(1);
+    holds_on(3);
 }
