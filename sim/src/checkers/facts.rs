@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use compact_str::CompactString;
 use seriatim_core::identity::{Epoch, Ticket, TopicPartition};
+use smallvec::SmallVec;
 
 use crate::history::{Call, LifecycleKind, RunSummary, WriteOutcome};
 
@@ -198,6 +199,51 @@ impl Attempt {
     }
 }
 
+/// Everything that came of one publish.
+#[derive(Clone, Debug, Default)]
+pub struct Family {
+    /// The publish, as an index into [`super::HistoryIndex::publishes`]. One that was sent again keeps its sequence; the
+    /// first stands for it.
+    pub publish: Option<usize>,
+    /// Where it lies on the source topic: partitions, offsets.
+    pub sources: SmallVec<[(TopicPartition, i64); 1]>,
+    /// The attempts at it, by nonce.
+    attempts: SmallVec<[(u64, Attempt); 1]>,
+}
+
+impl Family {
+    /// The attempts at it, in the order of their nonces.
+    pub fn attempts(&self) -> impl Iterator<Item = (u64, &Attempt)> {
+        self.attempts.iter().map(|(nonce, attempt)| (*nonce, attempt))
+    }
+
+    /// The attempt with this nonce.
+    pub fn attempt(&self, nonce: u64) -> Option<&Attempt> {
+        self.find(nonce).ok().map(|place| &self.attempts[place].1)
+    }
+
+    /// When it was first finished by one whole attempt.
+    pub fn closed(&self) -> Option<At> {
+        self.attempts.iter().filter_map(|(_, attempt)| attempt.closed()).min()
+    }
+
+    pub(super) fn note(&mut self, nonce: u64) -> &mut Attempt {
+        let place = self.find(nonce).unwrap_or_else(|place| {
+            self.attempts.insert(place, (nonce, Attempt::default()));
+            place
+        });
+        &mut self.attempts[place].1
+    }
+
+    pub(super) fn attempts_mut(&mut self) -> impl Iterator<Item = &mut Attempt> {
+        self.attempts.iter_mut().map(|(_, attempt)| attempt)
+    }
+
+    fn find(&self, nonce: u64) -> Result<usize, usize> {
+        self.attempts.binary_search_by_key(&nonce, |(at, _)| *at)
+    }
+}
+
 /// A record that is known to lie on a topic.
 #[derive(Clone, Debug)]
 pub struct Known {
@@ -241,12 +287,21 @@ pub struct Span {
 pub struct Consumer {
     /// The group.
     pub group: Arc<str>,
+    /// What its member ids begin with.
+    pub name: Arc<str>,
     /// What it reads.
     pub topics: Vec<Arc<str>>,
     /// When it began to join.
     pub joined: At,
     /// Whether it starts at the oldest record without a committed offset.
     pub earliest: bool,
+}
+
+impl Consumer {
+    /// Whether a coordinator's `member` may be this one: a member id is a name, a hyphen and something unique.
+    pub fn may_be(&self, member: &str) -> bool {
+        member.strip_prefix(&*self.name).is_some_and(|rest| rest.starts_with('-'))
+    }
 }
 
 /// A committed offset as it was applied; `None` when it was forgotten.
@@ -267,8 +322,6 @@ pub struct GroupAssignment {
     pub at: At,
     /// Member id.
     pub member: Arc<str>,
-    /// Its node, where known.
-    pub node: Option<Arc<str>>,
     /// Everything that it then had.
     pub partitions: Vec<TopicPartition>,
 }

@@ -176,7 +176,12 @@ pub struct IndexWrite {
 }
 
 impl IndexWrite {
-    /// The document that it is about: ids are unique within an index only.
+    /// The index and the id of the document that it is about: ids are unique within an index only.
+    pub fn target(&self) -> (Option<&str>, &str) {
+        (self.index.as_deref(), &self.id)
+    }
+
+    /// The name of the document that it is about.
     pub fn document(&self) -> CompactString {
         document_key(self.index.as_deref(), &self.id)
     }
@@ -306,6 +311,8 @@ pub enum What {
         consumer: Call,
         /// The group.
         group: Arc<str>,
+        /// What its member ids begin with: its instance id, or its client id.
+        name: Arc<str>,
         /// Topics.
         topics: Vec<Arc<str>>,
         /// Whether it starts at the oldest record without a committed offset; at the end otherwise.
@@ -418,8 +425,6 @@ pub enum What {
         group: Arc<str>,
         /// Member id, as the coordinator knows it.
         member: Arc<str>,
-        /// The sender's node, where known.
-        sender: Option<Arc<str>>,
         /// The partition.
         partition: TopicPartition,
         /// The next offset to read.
@@ -431,8 +436,6 @@ pub enum What {
         group: Arc<str>,
         /// Member id.
         member: Arc<str>,
-        /// The member's node, where known.
-        sender: Option<Arc<str>>,
         /// The generation.
         generation: i32,
         /// Everything that it now has.
