@@ -63,8 +63,8 @@ pub trait Site: Clone + Send + Sync + 'static {
     /// Copies of a topic's partitions.
     fn replication(&self) -> u16;
 
-    /// Grows a topic to `partitions` in all.
-    fn grow_topic(&self, topic: Arc<str>, partitions: u32) -> impl Future<Output = Result<()>> + Send;
+    /// Grows a topic to `partitions` in all; not all brokers may know yet.
+    fn add_partitions(&self, topic: Arc<str>, partitions: u32) -> impl Future<Output = Result<()>> + Send;
 
     /// Deletes the records of a partition below `before`.
     fn delete_records(&self, partition: TopicPartition, before: i64) -> impl Future<Output = Result<()>> + Send;
@@ -80,12 +80,32 @@ pub trait Site: Clone + Send + Sync + 'static {
             for made in admin.create_topics(vec![new]).await {
                 made?;
             }
-            let until = self.env().now() + PATIENCE;
-            while admin.partition_counts(vec![name.clone()]).await.first() != Some(&Ok(partitions)) {
-                ensure!(self.env().now() < until, "topic `{name}` was created and is not there");
+            self.await_count(&name, partitions).await?;
+            Ok(name)
+        }
+    }
+
+    /// Grows a topic to `partitions` in all, as far as the admin client knows.
+    fn grow_topic(&self, topic: &Arc<str>, partitions: u32) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            self.add_partitions(topic.clone(), partitions).await?;
+            self.await_count(topic, partitions).await
+        }
+    }
+
+    /// Waits until the admin client says that a topic has so many partitions: what changes them is answered before all
+    /// brokers know.
+    fn await_count(&self, topic: &Arc<str>, partitions: u32) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            let (admin, until) = (self.transport().admin(), self.env().now() + PATIENCE);
+            loop {
+                let found = admin.partition_counts(vec![topic.clone()]).await;
+                if found == [Ok(partitions)] {
+                    return Ok(());
+                }
+                ensure!(self.env().now() < until, "`{topic}` was to have {partitions} partitions, and has {found:?}");
                 self.env().sleep(Duration::from_millis(50)).await;
             }
-            Ok(name)
         }
     }
 }
@@ -150,6 +170,7 @@ rules! {
     topics::topic_exists_once, "a topic is created once, and by a legal name with at least one partition";
     topics::watermarks_tell_what_is_kept, "watermarks are the first offset kept and the next to be written";
     topics::growth_seen_by_producer, "a producer notices new partitions at the age of its metadata, and keys move once";
+    topics::growth_can_be_written_at_once, "a producer that knew a topic before it grew writes to its new partitions when they are named";
     topics::growth_seen_by_consumer, "an eager member notices new partitions and reads them from their beginning";
     topics::growth_keeps_what_is_retained, "a cooperative member that gets new partitions keeps the old under their epochs";
     commits::commit_with_metadata, "a commit brings its metadata back, at most 4,096 bytes, and the next owner starts there";

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use seriatim_kafka_dev::{Cluster, Options};
+use seriatim_kafka_dev::{Cluster, Options, testing};
 
 use super::Terminal;
 use crate::contract::puppet::Script;
@@ -61,11 +61,19 @@ fn simulated(rules: &[Rule]) -> Column {
 }
 
 fn on_nodes(name: &str, nodes: u32, rules: &[Rule], terminal: &mut Terminal<'_>) -> anyhow::Result<Column> {
-    terminal.complain(format_args!("{name}: starting Kafka"));
-    let cluster = Cluster::start(&Options { nodes, lossy: true, ..Options::default() })?;
     let program = std::env::current_exe().context("finding this program, of which members are child processes")?;
+    let named = testing::named_broker().filter(|_| nodes == 1);
+    let mut started = None;
+    let place = match named {
+        Some(bootstrap) => real::Place::named(bootstrap, program),
+        None => {
+            terminal.complain(format_args!("{name}: starting Kafka"));
+            let cluster = Cluster::start(&Options { nodes, lossy: true, ..Options::default() })?;
+            real::Place::of(started.insert(cluster), program)
+        }
+    };
     let mut ended = 0;
-    let results = real::check(real::Place::of(&cluster, program), rules, |rule, result| {
+    let results = real::check(place, rules, |rule, result| {
         ended += 1;
         let word = if result.is_ok() { "holds" } else { "does not hold" };
         let of = report::counted(rules.len() as u64, "rule");

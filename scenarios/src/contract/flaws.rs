@@ -32,6 +32,8 @@ pub enum Flaw {
     CutsValues,
     /// Takes what is refused for what may succeed later.
     NeverRefuses,
+    /// Knows no partitions but those that it knew first.
+    KnowsOnlyTheFirst,
     /// Takes a topic that exists for one that it made.
     CreatesAgain,
     /// Tells the offset of the last record for the end.
@@ -100,6 +102,7 @@ impl Flaw {
             "topic_exists_once" => Flaw::CreatesAgain,
             "watermarks_tell_what_is_kept" => Flaw::EndsOneEarly,
             "growth_seen_by_producer" | "growth_seen_by_consumer" => Flaw::NeverRefreshes,
+            "growth_can_be_written_at_once" => Flaw::KnowsOnlyTheFirst,
             "growth_keeps_what_is_retained" | "cooperative_keeps_epochs" => Flaw::RenewsEpochs,
             "commit_with_metadata" => Flaw::LosesMetadata,
             "commit_backwards_is_taken" => Flaw::CommitsOnlyForward,

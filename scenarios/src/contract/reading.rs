@@ -7,7 +7,7 @@ use seriatim_core::env::Env;
 use seriatim_core::transport::{Assigned, Group, GroupConfig, OffsetReset, Polled, Transport};
 
 use super::member::{Member, during, owning, until};
-use super::support::{at, fill, fill_each, group, numbered};
+use super::support::{at, fill, fill_each, group, numbered, record};
 use super::{PATIENCE, Site};
 
 pub async fn offset_reset<S: Site>(site: &S) -> Result<()> {
@@ -56,9 +56,11 @@ pub async fn records_deleted_before<S: Site>(site: &S) -> Result<()> {
 }
 
 pub async fn records_deleted_under_a_reader<S: Site>(site: &S) -> Result<()> {
+    // More than a client reads ahead: a fetch brings a mebibyte of a partition.
+    const COUNT: usize = 3_000;
+    const BYTES: usize = 2_000;
     let (topic, name) = (site.topic("under", 1).await?, site.fresh("g"));
     let place = at(&topic, 0);
-    // More than a client reads ahead.
     let config = GroupConfig { prefetch_records_max: 10, ..group(&name, &topic) };
     let mut member = Member::join(site, config).await?;
     owning(site, &[1], &mut [&mut member]).await?;
@@ -66,17 +68,19 @@ pub async fn records_deleted_under_a_reader<S: Site>(site: &S) -> Result<()> {
     until(site, "it reads", &mut [&mut member], |members| members[0].records.len() == 10).await?;
     member.group.pause(std::slice::from_ref(&place));
     during(site, Duration::from_secs(1), &mut [&mut member]).await?;
-    fill(site, numbered(&topic, 0, 10, 5_000)).await?;
-    site.delete_records(place.clone(), 5_000).await?;
+    let big = (0..COUNT).map(|_| record(&topic, 0, None, &"x".repeat(BYTES))).collect();
+    fill(site, big).await?;
+    let (kept, end) = (COUNT as i64, (10 + COUNT) as i64);
+    site.delete_records(place.clone(), kept).await?;
     member.group.resume(std::slice::from_ref(&place));
     until(site, "it reads to the end", &mut [&mut member], |members| {
-        members[0].records.last().is_some_and(|last| last.position.offset == 5_009)
+        members[0].records.last().is_some_and(|last| last.position.offset + 1 == end)
     })
     .await?;
     let offsets: Vec<i64> = member.records.iter().map(|record| record.position.offset).collect();
-    let kept: Vec<i64> = offsets.iter().copied().filter(|offset| *offset >= 5_000).collect();
-    ensure!(kept == (5_000..5_010).collect::<Vec<_>>(), "what is kept was read as {kept:?}");
-    ensure!(offsets.len() < 5_000, "what was deleted was read: {} records", offsets.len());
+    let rest: Vec<i64> = offsets.iter().copied().filter(|offset| *offset >= kept).collect();
+    ensure!(rest == (kept..end).collect::<Vec<_>>(), "what is kept was read as {rest:?}");
+    ensure!(offsets.len() < COUNT, "nothing was deleted under it: it read all {} records", offsets.len());
     ensure!(member.lost.is_empty() && member.revoked.is_empty(), "it lost its partition");
     Ok(())
 }

@@ -42,6 +42,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// A broker of somebody else's.
+    pub fn named(bootstrap: String, program: impl Into<PathBuf>) -> Self {
+        Place { bootstrap, lossy: None, replication: 1, program: program.into() }
+    }
+
     /// A development cluster.
     pub fn of(cluster: &Cluster, program: impl Into<PathBuf>) -> Self {
         Place {
@@ -129,7 +134,7 @@ impl Site for Real {
         self.place.replication
     }
 
-    async fn grow_topic(&self, topic: Arc<str>, partitions: u32) -> Result<()> {
+    async fn add_partitions(&self, topic: Arc<str>, partitions: u32) -> Result<()> {
         Ok(self.transport.admin().create_partitions(&topic, partitions).await?)
     }
 

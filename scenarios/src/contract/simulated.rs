@@ -71,7 +71,7 @@ impl Site for Simulated {
         1
     }
 
-    async fn grow_topic(&self, topic: Arc<str>, partitions: u32) -> Result<()> {
+    async fn add_partitions(&self, topic: Arc<str>, partitions: u32) -> Result<()> {
         self.world.grow_topic(&topic, partitions);
         Ok(())
     }

@@ -88,7 +88,8 @@ pub async fn static_death_between_generations<S: Site>(site: &S) -> Result<()> {
     sharing(site, &mut member, &mut second, (0, 1)).await?;
     // No rebalance: nobody owns what was given up, long after the session.
     during(site, SESSION + Duration::from_secs(4), &mut [&mut member]).await?;
-    sharing(site, &mut member, &mut second, (0, 1)).await?;
+    let (own, theirs) = (member.partitions(), puppet::owned(&second.reports()));
+    ensure!(own.is_empty() && theirs.len() == 1, "the member owns {own:?} by now, and the puppet {theirs:?}");
     let mut third = Member::join(site, cooperative(named("third", group(&name, &topic)))).await?;
     // The next rebalance gives it to somebody.
     until(site, "all is owned again", &mut [&mut member, &mut third], |members| {

@@ -75,7 +75,7 @@ pub async fn growth_seen_by_producer<S: Site>(site: &S) -> Result<()> {
     let place = || send(site, &producer, vec![record(&topic, None, Some("doc-1"), "v")]);
     let before = place().await?[0].partition;
     ensure!(before == 2, "it lies in {before} of three");
-    site.grow_topic(topic.clone(), 6).await?;
+    site.grow_topic(&topic, 6).await?;
     let (since, mut places) = (site.env().now(), Vec::new());
     while places.last() != Some(&5) {
         ensure!(site.env().now().since(since) < PATIENCE, "the growth was not noticed: {places:?}");
@@ -90,13 +90,26 @@ pub async fn growth_seen_by_producer<S: Site>(site: &S) -> Result<()> {
     Ok(())
 }
 
+pub async fn growth_can_be_written_at_once<S: Site>(site: &S) -> Result<()> {
+    let topic = site.topic("written", 1).await?;
+    // Its metadata are as old as they may be: nothing but the record itself tells it of the growth.
+    let producer = site.transport().producer(ProducerConfig::default()).await?;
+    send(site, &producer, vec![record(&topic, 0, None, "before")]).await?;
+    site.grow_topic(&topic, 3).await?;
+    let records = (0..3).rev().map(|partition| record(&topic, partition, None, "after")).collect();
+    let appended = send(site, &producer, records).await?;
+    let places: Vec<(i32, i64)> = appended.iter().map(|one| (one.partition, one.offset)).collect();
+    ensure!(places == [(2, 0), (1, 0), (0, 1)], "{places:?}");
+    Ok(())
+}
+
 pub async fn growth_seen_by_consumer<S: Site>(site: &S) -> Result<()> {
     let topic = site.topic("grown", 1).await?;
     let config = GroupConfig { metadata_max_age: YOUNG, ..group(&site.fresh("g"), &topic) };
     let mut member = Member::join(site, config).await?;
     owning(site, &[1], &mut [&mut member]).await?;
     let old = member.epoch(&at(&topic, 0))?;
-    site.grow_topic(topic.clone(), 3).await?;
+    site.grow_topic(&topic, 3).await?;
     // Before the member knows of them.
     fill_each(site, &topic, 3, 10).await?;
     owning(site, &[3], &mut [&mut member]).await?;
@@ -116,7 +129,7 @@ pub async fn growth_keeps_what_is_retained<S: Site>(site: &S) -> Result<()> {
     let mut member = Member::join(site, config).await?;
     owning(site, &[2], &mut [&mut member]).await?;
     let old = member.owned.clone();
-    site.grow_topic(topic.clone(), 4).await?;
+    site.grow_topic(&topic, 4).await?;
     owning(site, &[4], &mut [&mut member]).await?;
     let kept = old.iter().all(|(partition, epoch)| member.owned.get(partition) == Some(epoch));
     ensure!(kept, "{old:?} became {:?}", member.owned);

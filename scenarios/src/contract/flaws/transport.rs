@@ -127,6 +127,11 @@ impl<P: Producer> Producer for FlawedProducer<P> {
                     return resolved(all);
                 }
             }
+            Some(Flaw::KnowsOnlyTheFirst) if records.iter().any(|record| record.partition > Some(0)) => {
+                let code = "UNKNOWN_TOPIC_OR_PARTITION";
+                let unknown = |_| Err(TransportError::new(ErrorKind::Refused, code, "producing"));
+                return resolved(records.iter().map(unknown).collect());
+            }
             Some(Flaw::NeverRefuses) => {
                 let outcomes = self.inner.send_all(records).await.await;
                 return resolved(outcomes.into_iter().map(|one| one.map_err(softened)).collect());
