@@ -213,3 +213,83 @@ pub fn with_broker<F: Future<Output = ()>>(name: &str, seconds: u64, test: impl 
     runtime.shutdown_background();
     ended.unwrap_or_else(|_| panic!("{name} did not end in {seconds} s"));
 }
+
+/// What a member in the background was given, and when.
+pub type Log = Arc<std::sync::Mutex<Vec<Polled>>>;
+
+/// A member that polls on its own, commits nothing, and releases everything at once.
+pub struct Background {
+    pub log: Log,
+    pub group: KafkaGroup<TokioEnv>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Background {
+    pub fn start(mut consumer: Consumer) -> Self {
+        let log = Log::default();
+        let (written, group) = (log.clone(), consumer.group.clone());
+        let task = tokio::spawn(async move {
+            loop {
+                let Ok(polled) = consumer.poller.poll(500, WAIT).await else { return };
+                if let Polled::Revoking { event, .. } | Polled::Lost { event, .. } = &polled {
+                    consumer.group.release(*event).await.expect("released");
+                }
+                written.lock().expect("log").push(polled);
+            }
+        });
+        Background { log, group, task }
+    }
+
+    pub fn assigned(&self) -> usize {
+        let mut owned = std::collections::BTreeSet::new();
+        for polled in self.log.lock().expect("log").iter() {
+            match polled {
+                Polled::Assigned(new) => owned.extend(new.iter().map(|one| one.partition.clone())),
+                Polled::Revoking { partitions, .. } | Polled::Lost { partitions, .. } => {
+                    owned.retain(|one| partitions.iter().all(|(gone, _)| gone != one));
+                }
+                Polled::Records(_) => {}
+            }
+        }
+        owned.len()
+    }
+
+    pub fn records(&self) -> Vec<Record> {
+        let log = self.log.lock().expect("log");
+        let records = log.iter().filter_map(|polled| match polled {
+            Polled::Records(records) => Some(records.clone()),
+            _ => None,
+        });
+        records.flatten().collect()
+    }
+
+    /// Waits until it owns as many.
+    pub async fn until_assigned(&self, partitions: usize, seconds: u64) {
+        for _ in 0..seconds * 20 {
+            if self.assigned() == partitions {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{} partitions, not {partitions}: {:?}", self.assigned(), self.log.lock().expect("log"));
+    }
+
+    /// Leaves, and ends.
+    pub async fn stop(self) {
+        self.group.leave().await;
+        self.task.await.expect("it ended");
+    }
+}
+
+impl Background {
+    /// Waits until it owns as many, while `other` goes on polling and gets nothing.
+    pub async fn until_assigned_while(&self, partitions: usize, other: &mut Consumer) {
+        for _ in 0..100 {
+            if self.assigned() == partitions {
+                return;
+            }
+            assert_eq!(other.poll().await, Polled::Records(Vec::new()), "nothing comes until the release");
+        }
+        panic!("{} partitions, not {partitions}", self.assigned());
+    }
+}
