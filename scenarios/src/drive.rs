@@ -139,6 +139,7 @@ async fn drive(
     let healed_at = world.now();
     while !world.has_exited(main_node) && driven.stuck.is_none() {
         world.sleep(IDLE_TICK).await;
+        faults.revive(world);
         if world.now().since(healed_at) > HEALED_LIMIT {
             driven.stuck = Some(describe_stuck(world, progress));
         }
@@ -155,7 +156,11 @@ async fn drive(
         // at again once everything has arrived.
         let waits_from = world.now();
         while driven.stuck.is_none() {
-            if let Err(pending) = world.quiet(QUIET_LIMIT, lag).await {
+            let revived = |world: &World| {
+                faults.revive(world);
+                lag(world)
+            };
+            if let Err(pending) = world.quiet(QUIET_LIMIT, revived).await {
                 driven.stuck = Some(format!("the run is over, and {pending}"));
             }
             world.sleep(SETTLE_TIME).await;

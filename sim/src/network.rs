@@ -51,8 +51,6 @@ pub(crate) struct Inner {
     pub(crate) trace: Trace,
     pub(crate) ticker: Ticker,
     network: Stream,
-    /// Whose member ids these are, learnt from the requests that carry them.
-    members: BTreeMap<Arc<str>, Arc<str>>,
     pub(crate) recorder: Recorder,
     kafka: Arc<str>,
     waiters: BTreeMap<RequestId, Waker>,
@@ -95,7 +93,6 @@ impl Shared {
             trace: Trace::new(config.trace),
             ticker: Ticker::default(),
             network: Stream::new(seed, crate::rng::Concern::Network),
-            members: BTreeMap::new(),
             recorder,
             kafka: "kafka".into(),
             waiters: BTreeMap::new(),
@@ -173,7 +170,7 @@ impl Inner {
         self.index.advance(now, &mut self.trace, &self.recorder);
         for (at, audit) in self.cluster.drain_audit() {
             self.trace.push(at, &self.kafka, 0, format_args!("{audit:?}"));
-            if let Some(what) = history_of(audit, &self.members) {
+            if let Some(what) = history_of(audit) {
                 self.recorder.record(&self.kafka, 0, what);
             }
         }
@@ -368,15 +365,13 @@ impl Host {
 }
 
 /// What a history says of an audit.
-fn history_of(audit: Audit, members: &BTreeMap<Arc<str>, Arc<str>>) -> Option<What> {
+fn history_of(audit: Audit) -> Option<What> {
     match audit {
         Audit::OffsetCommitted { group, partition, offset, member, .. } => {
-            let sender = members.get(&member).cloned();
-            Some(What::OffsetsCommitted { group, member, sender, partition, offset })
+            Some(What::OffsetsCommitted { group, member, partition, offset })
         }
         Audit::Assigned { group, member, generation, partitions } => {
-            let sender = members.get(&member).cloned();
-            Some(What::GroupAssigned { group, member, sender, generation, partitions })
+            Some(What::GroupAssigned { group, member, generation, partitions })
         }
         Audit::OffsetRemoved { group, partition, .. } => Some(What::OffsetsExpired { group, partition }),
         Audit::LogStartMoved { partition, log_start } => Some(What::LogStartMoved { partition, start: log_start }),

@@ -125,6 +125,7 @@ impl<T: Transport> Transport for RecordedTransport<T> {
         self.node.record(What::Joined {
             consumer,
             group: config.group.as_str().into(),
+            name: config.instance_id.as_deref().unwrap_or(&config.client_id).into(),
             topics: config.topics.clone(),
             earliest: config.offset_reset == OffsetReset::Earliest,
         });

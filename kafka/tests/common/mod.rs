@@ -1,7 +1,6 @@
 //! A real broker for tests, and what they all need of it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,20 +13,6 @@ use seriatim_ingest::env::TokioEnv;
 use seriatim_kafka::{KafkaGroup, KafkaPoller, KafkaSettings, KafkaTransport};
 
 pub type Real = KafkaTransport<TokioEnv>;
-
-/// The broker's address; `None` after saying that, and why, this test was skipped.
-pub fn bootstrap(test: &str) -> Option<String> {
-    if let Ok(address) = std::env::var("SERIATIM_KAFKA") {
-        return Some(address);
-    }
-    let reason = format!("SKIPPED {test}: there is no Kafka; set SERIATIM_KAFKA=host:port\n");
-    assert!(std::env::var_os("SERIATIM_REQUIRE_REAL").is_none_or(|value| value != "1"), "{reason}");
-    // Straight to the process's standard error: cargo hides what a passing test prints.
-    if let Ok(mut stderr) = std::fs::OpenOptions::new().append(true).open("/dev/stderr") {
-        let _ = stderr.write_all(reason.as_bytes());
-    }
-    None
-}
 
 /// A real cluster and the environment that its clients live in.
 pub struct World {
@@ -200,7 +185,7 @@ impl Consumer {
 
 /// Runs `test` against a real broker, within a bound.
 pub fn with_broker<F: Future<Output = ()>>(name: &str, seconds: u64, test: impl FnOnce(World) -> F) {
-    let Some(address) = bootstrap(name) else { return };
+    let Some(address) = seriatim_kafka_dev::testing::broker() else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio");
     let run = async {
         let env = TokioEnv::new();

@@ -1,6 +1,6 @@
 //! Injects the faults of a plan, each when its trigger comes, and knows which of them hit work in flight.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -40,10 +40,18 @@ enum Later {
     Answer(String),
 }
 
+impl Later {
+    fn is_kill(&self) -> bool {
+        matches!(self, Later::Kill(_))
+    }
+}
+
 pub(super) struct Injector {
     waiting: Vec<Fault>,
     last_strike: Instant,
     later: Vec<(Instant, Later)>,
+    /// Asked to stop, and not started again.
+    stopping: BTreeSet<String>,
     struck: Struck,
     troubles: Troubles,
     links: Links,
@@ -69,6 +77,7 @@ impl Injector {
             waiting: plan.faults.clone(),
             last_strike: Instant::default(),
             later: Vec::new(),
+            stopping: BTreeSet::new(),
             troubles: Troubles::hook(world, plan.seeds.index, struck.clone()),
             struck,
             links: Links::new(nodes::event_topics()),
@@ -132,20 +141,39 @@ impl Injector {
         self.waiting.clear();
         self.troubles.close_all();
         self.links.close_all(world);
-        for (_, later) in std::mem::take(&mut self.later) {
-            if !matches!(later, Later::Kill(_)) {
-                self.happen(later, world);
-            }
-        }
+        let (kills, later) = std::mem::take(&mut self.later).into_iter().partition(|(_, later)| later.is_kill());
+        self.later = kills;
+        later.into_iter().for_each(|(_, later)| self.happen(later, world));
         for (role, count) in self.started.clone() {
             for number in 0..count {
                 let name = role.node(number).to_string();
                 if !world.is_alive(&name) {
-                    world.restart(&name);
+                    self.restart(&name, world);
                 }
             }
         }
         self.recorder.record(&"world".into(), 0, What::Healed);
+    }
+
+    /// After the healing: what was still on its way to stop comes back once it has.
+    pub(super) fn revive(&mut self, world: &World) {
+        let now = world.now();
+        let (due, later) = std::mem::take(&mut self.later).into_iter().partition(|(at, _)| *at <= now);
+        self.later = later;
+        due.into_iter().for_each(|(_, later)| self.happen(later, world));
+        let ended: Vec<String> = self.stopping.iter().filter(|name| !world.is_alive(name)).cloned().collect();
+        ended.iter().for_each(|name| self.restart(name, world));
+    }
+
+    fn restart(&mut self, name: &str, world: &World) {
+        world.restart(name);
+        self.stopped(name);
+    }
+
+    /// The process that was asked to stop is no more: the next one is nobody's to kill.
+    fn stopped(&mut self, name: &str) {
+        self.stopping.remove(name);
+        self.later.retain(|(_, later)| !matches!(later, Later::Kill(node) if node == name));
     }
 
     /// Everything has struck: the keys of the unreadable records.
@@ -245,6 +273,7 @@ impl Injector {
         match *action {
             Action::Crash { restart_after_micros, node } => {
                 world.crash(target);
+                self.stopped(target);
                 // In local mode there is nobody else: a process that stays down would only end the run.
                 let restart = restart_after_micros.or((node == Node::Process).then_some(1_000_000));
                 // Its requests must have arrived before it runs again.
@@ -253,6 +282,7 @@ impl Injector {
             }
             Action::Stop { restart_after_micros, .. } => {
                 world.request_stop(target);
+                self.stopping.insert(target.to_owned());
                 self.later.push((now + STOP_LIMIT, Later::Kill(target.to_owned())));
                 let restart = restart_after_micros.map(Duration::from_micros);
                 self.later.extend(restart.map(|wait| (now + STOP_LIMIT + wait, Later::Restart(target.to_owned()))));
@@ -274,7 +304,7 @@ impl Injector {
 
     fn happen(&mut self, later: Later, world: &World) {
         match later {
-            Later::Restart(node) if !world.is_alive(&node) => world.restart(&node),
+            Later::Restart(node) if !world.is_alive(&node) => self.restart(&node, world),
             Later::Kill(node) if world.is_alive(&node) => world.crash(&node),
             Later::Resume(node) => world.resume(&node),
             Later::Answer(node) => world.lose_answers(&node, 0),

@@ -237,6 +237,7 @@ impl Inner {
             intake.group.heartbeat_interval = Duration::from_millis(knobs.heartbeat_ms);
             intake.group.poll_limit = Duration::from_millis(knobs.poll_limit_ms);
             intake.group.assignors = clients.assignors_of(member.map_or(0, |member| member.number));
+            intake.group.client_id = member.map_or_else(|| PIPELINE.to_owned(), |member| member.id.clone());
             intake.group.instance_id = member.filter(|_| clients.static_members).map(|member| member.id.clone());
             intake.group.metadata_max_age = Some(Duration::from_millis(clients.consumer_metadata_ms));
             intake.processing_limit = Duration::from_millis(knobs.processing_limit_ms);

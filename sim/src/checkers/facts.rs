@@ -241,12 +241,21 @@ pub struct Span {
 pub struct Consumer {
     /// The group.
     pub group: Arc<str>,
+    /// What its member ids begin with.
+    pub name: Arc<str>,
     /// What it reads.
     pub topics: Vec<Arc<str>>,
     /// When it began to join.
     pub joined: At,
     /// Whether it starts at the oldest record without a committed offset.
     pub earliest: bool,
+}
+
+impl Consumer {
+    /// Whether a coordinator's `member` may be this one: a member id is a name, a hyphen and something unique.
+    pub fn may_be(&self, member: &str) -> bool {
+        member.strip_prefix(&*self.name).is_some_and(|rest| rest.starts_with('-'))
+    }
 }
 
 /// A committed offset as it was applied; `None` when it was forgotten.
@@ -267,8 +276,6 @@ pub struct GroupAssignment {
     pub at: At,
     /// Member id.
     pub member: Arc<str>,
-    /// Its node, where known.
-    pub node: Option<Arc<str>>,
     /// Everything that it then had.
     pub partitions: Vec<TopicPartition>,
 }

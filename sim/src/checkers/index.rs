@@ -146,9 +146,12 @@ impl HistoryIndex {
 
     fn take_consumer<'e>(&mut self, building: &mut Building<'e>, at: At, event: &'e Event, events: &'e [Event]) {
         match &event.what {
-            What::Joined { consumer, group, topics, earliest } => {
-                let (group, earliest) = (group.clone(), *earliest);
-                self.consumers.insert(*consumer, Consumer { group, topics: topics.clone(), joined: at, earliest });
+            What::Joined { consumer, group, name, topics, earliest } => {
+                let (group, name, topics) = (group.clone(), name.clone(), topics.clone());
+                self.consumers.insert(
+                    *consumer,
+                    Consumer { group, name, topics: topics.clone(), joined: at, earliest: *earliest },
+                );
                 let reads = building.reads.entry(event.node.clone()).or_default();
                 reads.extend(topics.iter().cloned());
                 reads.sort();
@@ -195,7 +198,7 @@ impl HistoryIndex {
                     self.each_span(*consumer, partitions, |span| span.released = span.released.or(Some(at)));
                 }
             }
-            What::OffsetsCommitted { group, member, partition, offset, .. } => {
+            What::OffsetsCommitted { group, member, partition, offset } => {
                 let applied = AppliedCommit { at, offset: Some(*offset), member: Some(member.clone()) };
                 self.commits.entry((group.clone(), partition.clone())).or_default().push(applied);
             }
@@ -203,13 +206,8 @@ impl HistoryIndex {
                 let applied = AppliedCommit { at, offset: None, member: None };
                 self.commits.entry((group.clone(), partition.clone())).or_default().push(applied);
             }
-            What::GroupAssigned { group, member, sender, partitions, .. } => {
-                let assigned = GroupAssignment {
-                    at,
-                    member: member.clone(),
-                    node: sender.clone(),
-                    partitions: partitions.clone(),
-                };
+            What::GroupAssigned { group, member, partitions, .. } => {
+                let assigned = GroupAssignment { at, member: member.clone(), partitions: partitions.clone() };
                 self.group_assigned.entry(group.clone()).or_default().push(assigned);
             }
             What::LogStartMoved { partition, start } => {

@@ -169,31 +169,28 @@ fn id_of(index: &HistoryIndex, known: &Known) -> compact_str::CompactString {
     published.unwrap_or_else(|| compact_str::format_compact!("#{}", ticket.sequence))
 }
 
-/// Member, its node where known, and when it was given the partition.
-type Owner = (Arc<str>, Option<Arc<str>>, At);
-
 /// With the coordinator's assignments in the history, the owner is who it last gave the partition to: a member that is
 /// to give a partition up commits it before anybody else is given it, in whichever generation.
 ///
 /// A static member that comes back in a stable group goes on as another member, and nothing is given out.
 fn unowned_by_coordinator(history: &History<'_>, found: &mut Vec<Violation>) {
-    let mut owners: BTreeMap<(Arc<str>, TopicPartition), Owner> = BTreeMap::new();
+    let mut owners: BTreeMap<(Arc<str>, TopicPartition), (Arc<str>, At)> = BTreeMap::new();
     let mut assigned: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
     for (at, event) in history.events.iter().enumerate() {
         match &event.what {
-            What::GroupAssigned { group, member, sender, partitions, .. } => {
+            What::GroupAssigned { group, member, partitions, .. } => {
                 assigned.insert((group.clone(), member.clone()));
                 for partition in partitions {
-                    owners.insert((group.clone(), partition.clone()), (member.clone(), sender.clone(), at));
+                    owners.insert((group.clone(), partition.clone()), (member.clone(), at));
                 }
             }
-            What::OffsetsCommitted { group, member, sender, partition, offset } => {
-                let succeeds = |node: &Option<Arc<str>>| {
-                    sender.is_some() && node == sender && !assigned.contains(&(group.clone(), member.clone()))
+            What::OffsetsCommitted { group, member, partition, offset } => {
+                let is_new = || !assigned.contains(&(group.clone(), member.clone()));
+                let succeeds = |owner: &str| {
+                    is_new() && history.index.consumers.values().any(|one| one.may_be(owner) && one.may_be(member))
                 };
                 let owner = owners.get(&(group.clone(), partition.clone()));
-                let other = owner.filter(|(owner, node, _)| owner != member && !succeeds(node));
-                if let Some((owner, _, assigned)) = other {
+                if let Some((owner, assigned)) = owner.filter(|(owner, _)| owner != member && !succeeds(owner)) {
                     let words = format!("{member} committed {offset} on {partition}, which was {owner}'s");
                     let violation = Violation::new(CHECKER, "commit-unowned", words, [*assigned, at]);
                     found.push(violation.on(partition));

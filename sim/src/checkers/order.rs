@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use compact_str::CompactString;
-use seriatim_core::identity::{Epoch, Position, RunId, Ticket, TopicPartition};
+use seriatim_core::identity::{Epoch, Position, RunId, Ticket, TopicPartition, Version};
 
 use super::facts::{At, Role};
 use super::index::HistoryIndex;
@@ -33,41 +33,64 @@ enum Line {
     Local(RunId, CompactString),
 }
 
+/// One attempt: the offset that it is made for, the version that it writes, and the event that starts it.
+#[derive(Clone, Copy)]
+struct Attempt {
+    offset: i64,
+    version: Option<Version>,
+    at: At,
+}
+
+impl Attempt {
+    /// Whether it must have come before `other`. Where a record was delivered twice, its version or an older one may lie
+    /// at a later offset; what was throttled is made again behind it.
+    fn belongs_before(&self, other: &Attempt) -> bool {
+        self.offset < other.offset && (self.version.is_none() || self.version < other.version)
+    }
+}
+
 /// One line's attempts so far.
 #[derive(Default)]
 struct Attempts {
-    /// Highest offset whose attempt ended for good, and the event that started it.
-    ended: Option<(i64, At)>,
-    /// Attempts whose request is out: call, offset, start.
-    open: Vec<(Call, i64, At)>,
+    /// Those that ended for good, less those that others stand for.
+    ended: Vec<Attempt>,
+    /// Those whose request is out.
+    open: Vec<(Call, Attempt)>,
 }
 
-/// Line, offset and start of one attempt.
-type Attempt = (Line, i64, At);
+impl Attempts {
+    fn end(&mut self, ended: Attempt) {
+        let stands_for = |one: &Attempt, other: &Attempt| one.offset >= other.offset && one.version >= other.version;
+        if !self.ended.iter().any(|one| stands_for(one, &ended)) {
+            self.ended.retain(|one| !stands_for(&ended, one));
+            self.ended.push(ended);
+        }
+    }
+}
 
 #[derive(Default)]
 struct Orders {
     lines: BTreeMap<Line, Attempts>,
-    calls: BTreeMap<Call, Vec<Option<Attempt>>>,
+    calls: BTreeMap<Call, Vec<Option<(Line, Attempt)>>>,
 }
 
 impl Orders {
     /// Takes an attempt; gives the property that it breaks and the start of the attempt that it conflicts with.
-    fn start(&mut self, call: Call, line: Line, offset: i64, at: At, overlaps: bool) -> Option<(&'static str, At)> {
+    fn start(&mut self, call: Call, line: Line, attempt: Attempt, overlaps: bool) -> Option<(&'static str, At)> {
         let attempts = self.lines.entry(line.clone()).or_default();
-        let ahead = attempts.ended.iter().copied().find(|(ended, _)| *ended > offset).map(|(_, start)| start);
-        let open = attempts.open.iter().find(|(other, open, _)| match overlaps {
-            true => *other != call && *open != offset || *other == call && *open > offset,
-            false => *open > offset,
+        let ahead = attempts.ended.iter().find(|ended| attempt.belongs_before(ended));
+        let open = attempts.open.iter().find(|(other, open)| match overlaps {
+            true if *other != call => open.offset != attempt.offset,
+            _ => open.offset > attempt.offset,
         });
         let conflict = match (ahead, open) {
-            (Some(start), _) => Some(("write-order", start)),
-            (None, Some((_, other, start))) if *other > offset => Some(("write-order", *start)),
-            (None, Some((_, _, start))) => Some(("write-overlap", *start)),
+            (Some(ended), _) => Some(("write-order", ended.at)),
+            (None, Some((_, other))) if other.offset > attempt.offset => Some(("write-order", other.at)),
+            (None, Some((_, other))) => Some(("write-overlap", other.at)),
             (None, None) => None,
         };
-        attempts.open.push((call, offset, at));
-        self.calls.entry(call).or_default().push(Some((line, offset, at)));
+        attempts.open.push((call, attempt));
+        self.calls.entry(call).or_default().push(Some((line, attempt)));
         conflict
     }
 
@@ -78,11 +101,11 @@ impl Orders {
     /// Ends a call. An attempt that the index did not take has no effect: others may come before it or after it.
     fn end(&mut self, call: Call, for_good: impl Fn(usize) -> bool) {
         for (number, attempt) in self.calls.remove(&call).unwrap_or_default().into_iter().enumerate() {
-            let Some((line, offset, at)) = attempt else { continue };
+            let Some((line, attempt)) = attempt else { continue };
             let Some(attempts) = self.lines.get_mut(&line) else { continue };
-            attempts.open.retain(|(open, ..)| *open != call);
-            if for_good(number) && attempts.ended.is_none_or(|(ended, _)| ended < offset) {
-                attempts.ended = Some((offset, at));
+            attempts.open.retain(|(open, _)| *open != call);
+            if for_good(number) {
+                attempts.end(attempt);
             }
         }
     }
@@ -270,7 +293,8 @@ impl<'a> Walk<'a, '_> {
         let partition = &self.history.index.spans[span].partition;
         self.effect(span, at, None, || format!("a record for {} from {partition}@{offset}", record.topic));
         let Some(key) = key else { return self.orders.pass(call) };
-        if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key.clone()), offset, at, false) {
+        let attempt = Attempt { offset, version: None, at };
+        if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key.clone()), attempt, false) {
             let (id, topic) = (text(key), &record.topic);
             let words =
                 format!("key {id}: {partition}@{offset} went to {topic} after a later offset of the same ownership");
@@ -314,7 +338,9 @@ impl<'a> Walk<'a, '_> {
             Role::Source => Line::Paired(span, key.clone(), write.document()),
             _ => Line::Owned(span, key.clone()),
         };
-        if let Some((property, earlier)) = self.orders.start(call, line, offset, at, true) {
+        if let Some((property, earlier)) =
+            self.orders.start(call, line, Attempt { offset, version: write.version, at }, true)
+        {
             let words = match property {
                 "write-overlap" => format!(
                     "key {}: the write from {partition}@{offset} was sent while that of another offset was out",
@@ -335,7 +361,9 @@ impl<'a> Walk<'a, '_> {
         let Some(published) = published.filter(|publish| publish.id == write.id) else { return self.orders.pass(call) };
         let line = Line::Local(write.ticket.run, write.document());
         let offset = i64::try_from(write.ticket.sequence).unwrap_or(i64::MAX);
-        if let Some((property, earlier)) = self.orders.start(call, line, offset, at, true) {
+        if let Some((property, earlier)) =
+            self.orders.start(call, line, Attempt { offset, version: write.version, at }, true)
+        {
             let words = match property {
                 "write-overlap" => {
                     format!("{}: publish {offset} was written while another publish of it was out", write.id)

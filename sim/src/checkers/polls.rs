@@ -142,17 +142,17 @@ fn group_of(index: &HistoryIndex, span: &Span) -> Option<std::sync::Arc<str>> {
     index.consumers.get(&span.consumer).map(|consumer| consumer.group.clone())
 }
 
-/// The latest event after which the owner must have read the committed offset.
+/// The latest event that the owner's reading of the committed offset certainly came behind: the coordinator's first
+/// assignment of the partition to a member of its name since it joined, or since it last had it. A member that sleeps
+/// hears late of it, when others have had the partition since.
 fn read_after(index: &HistoryIndex, span: &Span) -> At {
-    let joined = index.consumers.get(&span.consumer).map_or(0, |consumer| consumer.joined);
-    let assigned = group_of(index, span).and_then(|group| {
-        let assignments = index.group_assigned.get(&group)?;
-        let end = assignments.partition_point(|one| one.at < span.assigned);
-        // A member that slept since may hear late of what was given to it before others got it.
-        let of_partition = assignments[..end].iter().rev().find(|one| {
-            one.partitions.contains(&span.partition) && one.node.as_ref().is_none_or(|node| *node == span.node)
-        });
-        of_partition.map(|one| one.at)
-    });
-    joined.max(assigned.unwrap_or(0))
+    let Some(consumer) = index.consumers.get(&span.consumer) else { return 0 };
+    let earlier = index.spans_on.get(&span.partition).into_iter().flatten().map(|number| &index.spans[*number]);
+    let own = earlier.filter(|one| one.consumer == span.consumer && one.assigned < span.assigned);
+    let ends = own.filter_map(|one| [one.revoking, one.lost].into_iter().flatten().min());
+    let free = ends.fold(consumer.joined, At::max);
+    let assignments = index.group_assigned.get(&consumer.group).map_or(&[][..], Vec::as_slice);
+    let since = &assignments[assignments.partition_point(|one| one.at < free)..];
+    let given = since.iter().find(|one| one.partitions.contains(&span.partition) && consumer.may_be(&one.member));
+    given.map_or(free, |one| one.at.min(span.assigned))
 }

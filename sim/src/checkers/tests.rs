@@ -110,7 +110,8 @@ impl Story {
     pub fn join(&mut self, node: &str, consumer: Call, group: &str) -> At {
         let topic: Arc<str> = if group == "p_workers" { "p_source".into() } else { "p_dest".into() };
         let topics = vec![topic];
-        self.tell(node, What::Joined { consumer, group: group.into(), topics, earliest: true })
+        let (group, name) = (group.into(), node.into());
+        self.tell(node, What::Joined { consumer, group, name, topics, earliest: true })
     }
 
     pub fn assigned(
@@ -231,19 +232,19 @@ impl Story {
 
     pub fn offset_committed(&mut self, node: &str, partition: TopicPartition, offset: i64) -> At {
         let group = if &*partition.topic == "p_source" { "p_workers" } else { "p_indexers" };
-        let (group, member, sender) = (group.into(), node.into(), Some(node.into()));
-        self.tell("broker-1", What::OffsetsCommitted { group, member, sender, partition, offset })
+        let (group, member) = (group.into(), format!("{node}-1").into());
+        self.tell("broker-1", What::OffsetsCommitted { group, member, partition, offset })
     }
 
-    pub fn gives(&mut self, group: &str, member: &str, partition: TopicPartition) -> At {
-        let (group, member, partitions) = (group.into(), member.into(), vec![partition]);
-        self.tell("broker-1", What::GroupAssigned { group, member, sender: None, generation: 1, partitions })
+    pub fn gives(&mut self, group: &str, node: &str, partition: TopicPartition) -> At {
+        let (group, member, partitions) = (group.into(), format!("{node}-1").into(), vec![partition]);
+        self.tell("broker-1", What::GroupAssigned { group, member, generation: 1, partitions })
     }
 
     /// An assignment of one generation at the coordinator, as of a member on a node of its name.
     pub fn generation(&mut self, generation: i32, member: &str, node: &str, partitions: &[TopicPartition]) -> At {
-        let (group, sender, partitions) = ("p_workers".into(), Some(node.into()), partitions.to_vec());
-        self.tell("broker-1", What::GroupAssigned { group, member: member.into(), sender, generation, partitions })
+        let (group, member, partitions) = ("p_workers".into(), format!("{node}-{member}").into(), partitions.to_vec());
+        self.tell("broker-1", What::GroupAssigned { group, member, generation, partitions })
     }
 
     pub fn revoking(&mut self, node: &str, consumer: Call, place: TopicPartition, epoch: u64) -> At {

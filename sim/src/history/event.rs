@@ -306,6 +306,8 @@ pub enum What {
         consumer: Call,
         /// The group.
         group: Arc<str>,
+        /// What its member ids begin with: its instance id, or its client id.
+        name: Arc<str>,
         /// Topics.
         topics: Vec<Arc<str>>,
         /// Whether it starts at the oldest record without a committed offset; at the end otherwise.
@@ -418,8 +420,6 @@ pub enum What {
         group: Arc<str>,
         /// Member id, as the coordinator knows it.
         member: Arc<str>,
-        /// The sender's node, where known.
-        sender: Option<Arc<str>>,
         /// The partition.
         partition: TopicPartition,
         /// The next offset to read.
@@ -431,8 +431,6 @@ pub enum What {
         group: Arc<str>,
         /// Member id.
         member: Arc<str>,
-        /// The member's node, where known.
-        sender: Option<Arc<str>>,
         /// The generation.
         generation: i32,
         /// Everything that it now has.

@@ -90,11 +90,6 @@ impl Host {
         if lost {
             trip.stuck = Some(inner.number_stuck());
         } else {
-            if let Request::SyncGroup { member_id, .. } = &request
-                && !inner.members.contains_key(member_id)
-            {
-                inner.members.insert(member_id.clone(), self.life.node.clone());
-            }
             trip.id = Some(inner.cluster.submit(arrival, connection.id, to, request));
             // Answers come in order too, as far as none is parked.
             trip.due = (arrival + trip.back).max(Instant::from_micros(connection.last_due.load(Ordering::Relaxed)));

@@ -249,7 +249,7 @@ fn what_polls_give_is_written_and_empty_polls_are_not() {
     let delivered = |offset| Delivered { position: record(offset).position, key: record(offset).key, stamp };
     let topics = vec!["p_source".into()];
     let due = [
-        What::Joined { consumer, group: "g".into(), topics, earliest: true },
+        What::Joined { consumer, group: "g".into(), name: "seriatim".into(), topics, earliest: true },
         What::Assigned { consumer, partitions: vec![noted] },
         What::Polled { consumer, records: vec![delivered(5), delivered(6)] },
         What::Revoking { consumer, event: 3, partitions: partitions.clone(), deadline },

@@ -32,8 +32,8 @@ fn shrunk() -> (Story, At) {
 
 /// A commit that the coordinator applied for `member`.
 fn applied(story: &mut Story, node: &str, member: &str, partition: TopicPartition, offset: i64) -> At {
-    let (group, member, sender) = ("p_workers".into(), member.into(), Some(node.into()));
-    story.tell("broker-1", What::OffsetsCommitted { group, member, sender, partition, offset })
+    let (group, member) = ("p_workers".into(), format!("{node}-{member}").into());
+    story.tell("broker-1", What::OffsetsCommitted { group, member, partition, offset })
 }
 
 #[test]

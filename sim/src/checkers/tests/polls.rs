@@ -134,3 +134,33 @@ fn an_owner_that_read_an_old_committed_offset_is_found() {
 fn an_owner_that_read_what_the_coordinator_applied_is_clean() {
     taken_over(1).0.clean();
 }
+
+/// A worker hears late of what it was given, after a third member had it, committed and lost it; it read `committed`.
+fn slept(committed: Option<i64>) -> (Story, At) {
+    let mut story = reading();
+    story.polled("worker-1", 1, source(), 1, &[at(0)]);
+    story.event("worker-1", ticket(0, 7, 0), LifecycleKind::Dropped);
+    story.commit("worker-1", 1, source(), 1, 0);
+    story.revoking("worker-1", 1, source(), 1);
+    story.release("worker-1", 1, 1);
+    story.join("worker-2", 2, "p_workers");
+    story.gives("p_workers", "worker-2", source());
+    // Of the third nothing else is heard.
+    story.gives("p_workers", "worker-3", source());
+    story.offset_committed("worker-3", source(), 1);
+    let assigned = match committed {
+        Some(committed) => story.assigned("worker-2", 2, source(), 1, Some(committed)),
+        None => story.assigned_at("worker-2", 2, source(), 1, None, 0),
+    };
+    (story, assigned)
+}
+
+#[test]
+fn a_sleeper_may_have_read_what_was_committed_when_it_was_given_the_partition_and_nothing_older() {
+    slept(Some(0)).0.clean();
+    slept(Some(1)).0.clean();
+    let (story, assigned) = slept(None);
+    let found = story.check();
+    let late = found.iter().find(|one| one.property == "epoch-start").expect("nothing committed is older than that");
+    assert!(late.witness.contains(&assigned), "{late:?}");
+}
