@@ -81,7 +81,7 @@ pub struct Position {
 /// Aligned as a pair of words: nearly every value of this system holds one, and allocators and records alike pay for
 /// an alignment of 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[repr(packed(8))]
+#[repr(Rust, packed(8))]
 pub struct RunId(pub u128);
 
 impl fmt::Display for RunId {
