@@ -313,11 +313,7 @@ struct Enqueuing {
 }
 
 impl Enqueuing {
-    fn prepare<'a>(
-        &self,
-        record: &'a Outgoing,
-        bytes_max: usize,
-    ) -> Result<Ready<'a>, TransportError> {
+    fn prepare<'a>(&self, record: &'a Outgoing, bytes_max: usize) -> Result<Ready<'a>, TransportError> {
         client::check_topic(&record.topic, "producing")?;
         let bytes = bytes(record);
         if bytes > bytes_max {
