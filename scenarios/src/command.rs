@@ -22,10 +22,12 @@ use crate::run::{Exit, Outcome, RunOptions, RunReport, Runner, run_fresh};
 use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find, setting};
 
 mod campaign;
+mod contract;
 mod dump;
 mod zoo;
 
 use self::campaign::Campaign;
+use self::contract::{Contract, Puppet};
 use self::zoo::Zoo;
 
 /// Runs the pipeline in a simulated Kafka, from seeds.
@@ -50,6 +52,11 @@ enum What {
     Zoo(Zoo),
     /// Runs a JSONL file of operations (`id`, `op`, other fields) and compares the final index with them.
     Run(Run),
+    /// Checks what `core` relies on, rule by rule, against the simulated cluster and, with --real, against real ones.
+    Contract(Contract),
+    /// Plays a group member for `contract`, in a process of its own.
+    #[command(hide = true)]
+    Puppet(Puppet),
     /// Packs a history of ripgrep's shape into the compact form that comes with the program.
     #[command(hide = true)]
     Pack(Pack),
@@ -178,6 +185,8 @@ impl Command {
             What::Replay(replay) => replay.execute(runner, terminal),
             What::Zoo(zoo) => zoo.execute(terminal),
             What::Run(run) => run.execute(runner, terminal),
+            What::Contract(contract) => contract.execute(terminal),
+            What::Puppet(puppet) => puppet.execute(),
             What::Pack(pack) => pack.execute(terminal),
         };
         let ended = ended.and_then(|exit| match terminal.missing() {

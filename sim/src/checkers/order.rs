@@ -19,6 +19,7 @@ use seriatim_core::identity::{Epoch, Position, RunId, Ticket, TopicPartition, Ve
 
 use super::facts::{At, Role};
 use super::index::HistoryIndex;
+use super::keyed::{ByOffset, Keyed};
 use super::{History, Violation};
 use crate::history::{Ack, Call, Delivered, Event, IndexWrite, Lifecycle, LifecycleKind, Produced, What, WriteOutcome};
 
@@ -26,7 +27,7 @@ const CHECKER: &str = "order";
 
 /// Whose attempts are compared: an ownership and a key; an ownership, a key of the source topic and what a pair wrote
 /// of it; or a run and a document, where there is no Kafka.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, Hash)]
 enum Line {
     Owned(usize, Bytes),
     Paired(usize, Bytes, CompactString),
@@ -70,14 +71,16 @@ impl Attempts {
 
 #[derive(Default)]
 struct Orders {
-    lines: BTreeMap<Line, Attempts>,
-    calls: BTreeMap<Call, Vec<Option<(Line, Attempt)>>>,
+    lines: Keyed<Line, Attempts>,
+    /// The attempts of each call, with the numbers of their lines.
+    calls: BTreeMap<Call, Vec<Option<(usize, Attempt)>>>,
 }
 
 impl Orders {
     /// Takes an attempt; gives the property that it breaks and the start of the attempt that it conflicts with.
     fn start(&mut self, call: Call, line: Line, attempt: Attempt, overlaps: bool) -> Option<(&'static str, At)> {
-        let attempts = self.lines.entry(line.clone()).or_default();
+        let entry = self.lines.entry(line);
+        let (number, attempts) = (entry.index(), entry.or_default());
         let ahead = attempts.ended.iter().find(|ended| attempt.belongs_before(ended));
         let open = attempts.open.iter().find(|(other, open)| match overlaps {
             true if *other != call => open.offset != attempt.offset,
@@ -90,7 +93,7 @@ impl Orders {
             (None, None) => None,
         };
         attempts.open.push((call, attempt));
-        self.calls.entry(call).or_default().push(Some((line, attempt)));
+        self.calls.entry(call).or_default().push(Some((number, attempt)));
         conflict
     }
 
@@ -102,7 +105,7 @@ impl Orders {
     fn end(&mut self, call: Call, for_good: impl Fn(usize) -> bool) {
         for (number, attempt) in self.calls.remove(&call).unwrap_or_default().into_iter().enumerate() {
             let Some((line, attempt)) = attempt else { continue };
-            let Some(attempts) = self.lines.get_mut(&line) else { continue };
+            let attempts = &mut self.lines[line];
             attempts.open.retain(|(open, _)| *open != call);
             if for_good(number) {
                 attempts.end(attempt);
@@ -119,14 +122,10 @@ struct Given<'e> {
     key: Option<&'e Bytes>,
 }
 
-/// What was given under one ownership: offset, event, key.
-type OfSpan<'e> = Vec<(i64, At, Option<&'e Bytes>)>;
-
 /// What each life of a node was given of each partition, by ownership.
-#[derive(Default)]
 struct Deliveries<'e> {
-    /// By ownership, in order of offsets.
-    records: BTreeMap<usize, OfSpan<'e>>,
+    /// Of each ownership: event, key.
+    records: Vec<ByOffset<(At, Option<&'e Bytes>)>>,
     /// Ownerships of a partition in one life of a node; the one that was last given something is last.
     spans: BTreeMap<TopicPartition, BTreeMap<Life<'e>, Vec<usize>>>,
     sources: BTreeMap<Arc<str>, Arc<str>>,
@@ -135,6 +134,11 @@ struct Deliveries<'e> {
 type Life<'e> = (&'e str, u32);
 
 impl<'e> Deliveries<'e> {
+    fn new(index: &HistoryIndex) -> Self {
+        let records = index.spans.iter().map(|_| ByOffset::default()).collect();
+        Deliveries { records, spans: BTreeMap::new(), sources: BTreeMap::new() }
+    }
+
     fn take(&mut self, index: &HistoryIndex, life: Life<'e>, consumer: Call, records: &'e [Delivered], at: At) {
         // Records of one partition come in a row.
         let mut last: Option<(&TopicPartition, Epoch, usize)> = None;
@@ -151,22 +155,12 @@ impl<'e> Deliveries<'e> {
                     *span
                 }
             };
-            let given = self.records.entry(span).or_default();
-            let entry = (*offset, at, record.key.as_ref());
-            match given.last().is_none_or(|(before, ..)| before < offset) {
-                true => given.push(entry),
-                false => match given.binary_search_by_key(offset, |(offset, ..)| *offset) {
-                    Ok(place) => given[place] = entry,
-                    Err(place) => given.insert(place, entry),
-                },
-            }
+            self.records[span].set(*offset, (at, record.key.as_ref()));
         }
     }
 
     fn of_span(&self, span: usize, offset: i64) -> Option<Given<'e>> {
-        let given = self.records.get(&span)?;
-        let place = given.binary_search_by_key(&offset, |(offset, ..)| *offset).ok()?;
-        let (_, at, key) = given[place];
+        let (at, key) = *self.records[span].get(offset)?;
         Some(Given { span, at, offset, key })
     }
 
@@ -213,14 +207,14 @@ impl<'e> Deliveries<'e> {
     /// The delivery of the record that an output, or what is told of it, came from: the output's own where this life
     /// reads the destination topic, else its publish.
     fn of_ticket(&self, index: &HistoryIndex, life: Life<'_>, ticket: &Ticket, now: At) -> Option<(Given<'e>, bool)> {
-        let attempt = index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt));
+        let attempt = index.attempt_of(ticket);
         let dest = attempt.and_then(|one| one.outputs.get(ticket.ordinal)?.dest.as_ref());
         if let Some(given) =
             dest.and_then(|(_, partition, offset)| self.of_record(index, life, partition, *offset, now))
         {
             return Some((given, true));
         }
-        let places = index.sources.get(&(ticket.run, ticket.sequence))?;
+        let places = index.sources_of(ticket.run, ticket.sequence);
         let given =
             places.iter().filter_map(|(partition, offset)| self.of_record(index, life, partition, *offset, now));
         given.max_by_key(|given| given.at).map(|given| (given, false))
@@ -228,7 +222,7 @@ impl<'e> Deliveries<'e> {
 }
 
 pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
-    let mut walk = Walk { history, found, orders: Orders::default(), deliveries: Deliveries::default() };
+    let mut walk = Walk { history, found, orders: Orders::default(), deliveries: Deliveries::new(history.index) };
     for (at, event) in history.events.iter().enumerate() {
         walk.take(at, event);
     }
@@ -312,7 +306,7 @@ impl<'a> Walk<'a, '_> {
         let index = self.history.index;
         for ticket in letter.chain(ended) {
             let Some((given, at_dest)) = self.deliveries.of_ticket(index, life, &ticket, at) else { continue };
-            let attempt = index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt));
+            let attempt = index.attempt_of(&ticket);
             let begun = match at_dest {
                 true => attempt.and_then(|one| one.outputs.get(ticket.ordinal)?.written),
                 false => attempt.and_then(|one| one.begun),
@@ -355,9 +349,7 @@ impl<'a> Walk<'a, '_> {
 
     /// Children and overridden ids have no order of their own; a document under the id it was published with has.
     fn written_locally(&mut self, call: Call, write: &IndexWrite, at: At) {
-        let sequence = (write.ticket.run, write.ticket.sequence);
-        let published =
-            self.history.index.by_sequence.get(&sequence).map(|number| &self.history.index.publishes[*number]);
+        let published = self.history.index.publish(write.ticket.run, write.ticket.sequence);
         let Some(published) = published.filter(|publish| publish.id == write.id) else { return self.orders.pass(call) };
         let line = Line::Local(write.ticket.run, write.document());
         let offset = i64::try_from(write.ticket.sequence).unwrap_or(i64::MAX);
@@ -394,7 +386,7 @@ impl<'a> Walk<'a, '_> {
 
 /// Whether a commit never left: the transport's fence refused it.
 fn refused(history: &History<'_>, call: Call, number: usize) -> bool {
-    let resolved = history.index.resolved.get(&call).map(|at| &history.events[*at].what);
+    let resolved = history.index.commit_ends.get(&call).map(|at| &history.events[*at].what);
     match resolved {
         Some(What::CommitResolved { outcomes, .. }) => matches!(outcomes.get(number), Some(Ack::Fail(_))),
         _ => false,
