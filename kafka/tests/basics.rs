@@ -186,7 +186,9 @@ fn a_full_producer_waits_and_loses_nothing() {
 fn two_calls_are_appended_in_the_order_in_which_they_were_first_polled() {
     with_broker("two_calls_are_appended_in_order", 60, async |world| {
         let topic = world.topic(1).await;
-        let config = ProducerConfig { queue_records_max: 50, ..ProducerConfig::default() };
+        // Full for long, again and again, with every call waiting.
+        let linger = Duration::from_millis(50);
+        let config = ProducerConfig { queue_records_max: 50, linger, ..ProducerConfig::default() };
         let producer = world.transport.producer(config).await.expect("a producer");
         let call = |number: usize| producer.send_all((0..100).map(|_| numbered(&topic, 0, number)).collect());
         let deliveries = futures_util::future::join_all((0..20).map(call)).await;
