@@ -217,7 +217,7 @@ fn a_release_is_whole_so_that_nothing_of_it_is_read_by_two() {
         }
         // What was given up comes back: librdkafka would refuse what it had never let go.
         second.stop().await;
-        first_task.until_assigned(4, 20).await;
+        first_task.until_assigned(2, 20).await;
         for partition in 0..4 {
             world.fill(&topic, partition, 25, 25).await;
         }
