@@ -38,7 +38,7 @@ impl<E: Env> KafkaAdmin<E> {
         work: impl FnOnce(&Lookup) -> Result<R, TransportError> + Send + 'static,
     ) -> Result<R, TransportError> {
         let (client, cluster) = (client?, self.cluster.clone());
-        let work = move || work(&client).map_err(|error| cluster.explain(&client, error));
+        let work = move || cluster.explain(&client, work(&client));
         self.env.run_blocking(NO_COST, work).await
     }
 

@@ -208,7 +208,7 @@ impl<E: Env> Assigned for KafkaAssigned<E> {
             }
             let records = self.take(records_max)?;
             let left = until.since(self.env.now());
-            if !records.is_empty() || (left.is_zero() && self.out_of_range.is_none()) {
+            if !records.is_empty() || left.is_zero() {
                 return Ok(records);
             }
             if self.out_of_range.is_none() {

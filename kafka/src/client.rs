@@ -44,6 +44,11 @@ impl Complaints {
         }
     }
 
+    /// A broker has answered: what was said before explains nothing any more.
+    pub(crate) fn forget(&self) {
+        lock(&self.0).take();
+    }
+
     pub(crate) fn last(&self) -> Option<(RDKafkaErrorCode, String)> {
         lock(&self.0).clone()
     }

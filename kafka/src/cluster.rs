@@ -89,10 +89,16 @@ impl Cluster {
         Ok(made)
     }
 
-    /// An error of a request, with what librdkafka said of its connections meanwhile.
-    pub(crate) fn explain(&self, client: &Lookup, error: TransportError) -> TransportError {
+    /// The outcome of a request; an error with what librdkafka said of its connections meanwhile.
+    pub(crate) fn explain<R>(&self, client: &Lookup, outcome: Result<R, TransportError>) -> Result<R, TransportError> {
         serve(client);
-        self.complaints.explain(error)
+        match outcome {
+            Ok(answer) => {
+                self.complaints.forget();
+                Ok(answer)
+            }
+            Err(error) => Err(self.complaints.explain(error)),
+        }
     }
 
     /// Blocks until a broker answered, or says why none did.
@@ -103,7 +109,10 @@ impl Cluster {
         let mut last = RDKafkaErrorCode::BrokerNotAvailable;
         for _ in 0..tries {
             match client.client().fetch_metadata(Some("__consumer_offsets"), TRY) {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    self.complaints.forget();
+                    return Ok(());
+                }
                 Err(error) => last = error.rdkafka_error_code().unwrap_or(last),
             }
             serve(&client);

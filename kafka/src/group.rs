@@ -25,6 +25,7 @@ use std::time::Duration;
 use futures_util::future::select;
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::consumer::base_consumer::PartitionQueue;
+use rdkafka::error::KafkaError;
 use seriatim_core::env::{Env, Instant};
 use seriatim_core::identity::{Epoch, TopicPartition};
 use seriatim_core::transport::{
@@ -41,6 +42,9 @@ pub(crate) use membership::join;
 const TICK: Duration = Duration::from_millis(100);
 
 type Consumer = BaseConsumer<Context>;
+
+/// Makes a consumer that has subscribed. Blocks for a moment.
+type Maker = Arc<dyn Fn() -> Result<Consumer, KafkaError> + Send + Sync>;
 
 /// The queue of one partition, under one ownership.
 struct Reader {
@@ -62,8 +66,9 @@ struct Member<E> {
     is_cooperative: bool,
     request_limit: Duration,
     shared: Arc<Shared>,
-    /// `None` when it is closed.
+    /// `None` when it is closed, and for as long as a new one is made.
     consumer: Mutex<Option<Arc<Consumer>>>,
+    maker: Maker,
     readers: Mutex<Readers>,
     /// When librdkafka's events were last looked at: one that comes now may be as old as that.
     served_at: Mutex<Instant>,

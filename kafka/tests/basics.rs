@@ -186,10 +186,19 @@ fn a_full_producer_waits_and_loses_nothing() {
 fn two_calls_are_appended_in_the_order_in_which_they_were_first_polled() {
     with_broker("two_calls_are_appended_in_order", 60, async |world| {
         let topic = world.topic(1).await;
-        let config = ProducerConfig { queue_records_max: 50, ..ProducerConfig::default() };
+        // Full for long, again and again, with every call waiting.
+        let linger = Duration::from_millis(50);
+        let config = ProducerConfig { queue_records_max: 50, linger, ..ProducerConfig::default() };
         let producer = world.transport.producer(config).await.expect("a producer");
-        let call = |number: usize| producer.send_all((0..100).map(|_| numbered(&topic, 0, number)).collect());
-        let deliveries = futures_util::future::join_all((0..20).map(call)).await;
+        let call = |number: usize| Box::pin(producer.send_all((0..100).map(|_| numbered(&topic, 0, number)).collect()));
+        let mut calls: Vec<_> = (0..20).map(call).collect();
+        for call in &mut calls {
+            assert!(futures_util::poll!(call).is_pending(), "there is not room for one");
+        }
+        // From here on the last is always asked first.
+        calls.reverse();
+        let mut deliveries = futures_util::future::join_all(calls).await;
+        deliveries.reverse();
         let mut last = -1;
         for delivery in deliveries {
             for outcome in delivery.await {

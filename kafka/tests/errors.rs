@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use seriatim_core::env::Env;
 use seriatim_core::identity::TopicPartition;
 use seriatim_core::transport::*;
@@ -193,16 +194,49 @@ async fn slow_cluster(topic: &str) -> (MockCluster<'static, DefaultProducerConte
     (cluster, KafkaTransport::new(TokioEnv::new(), settings).expect("good settings"))
 }
 
+async fn join(transport: KafkaTransport<TokioEnv>, config: GroupConfig) -> Consumer {
+    let (poller, group) = transport.join(config).await.expect("a member");
+    Consumer { env: TokioEnv::new(), poller, group, assigned: Vec::new(), records: Vec::new() }
+}
+
+/// What librdkafka does not say of a cooperative member that is thrown out while it drains: that what stays is gone too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cooperative_member_that_is_thrown_out_in_a_drain_begins_anew() {
+    let topic: Arc<str> = "thrown-out".into();
+    let (cluster, transport) = slow_cluster(&topic).await;
+    let config = GroupConfig { assignors: vec![Assignor::CooperativeSticky], ..group(&topic) };
+    let mut first = join(transport.clone(), config.clone()).await;
+    first.until_assigned(2).await;
+    let epochs = [first.epoch(0), first.epoch(1)];
+    let commits = [first.commit_of(&topic, 0, 5), first.commit_of(&topic, 1, 6)];
+    let second = Background::start(join(transport.clone(), config.clone()).await);
+    let polled = first.until(30, |polled| matches!(polled, Polled::Revoking { .. })).await;
+    let Polled::Revoking { event, partitions, .. } = polled else { unreachable!() };
+    assert_eq!(partitions.len(), 1);
+    cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID]);
+    let results = first.group.commit(commits.to_vec()).await;
+    for result in results {
+        let error = result.expect_err("it is not known any more");
+        assert_eq!(kind_and_code(&error), (ErrorKind::Fenced, "UNKNOWN_MEMBER_ID"));
+    }
+    let polled = first.until(5, |polled| matches!(polled, Polled::Lost { .. })).await;
+    let Polled::Lost { event: loss, partitions } = polled else { unreachable!() };
+    assert_eq!(partitions.len(), 2, "all of it");
+    first.group.release(event).await.expect("released");
+    first.group.release(loss).await.expect("released");
+    first.until_assigned(1).await;
+    assert!(!epochs.contains(&first.assigned[0].epoch), "an ownership that comes back is a new one");
+    second.until_assigned(1, 30).await;
+    first.group.leave().await;
+    second.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_waits_for_commits_that_are_out_and_later_ones_are_fenced() {
     let topic: Arc<str> = "slow".into();
     let (cluster, transport) = slow_cluster(&topic).await;
     let env = TokioEnv::new();
     let config = group(&topic);
-    let join = |transport: KafkaTransport<TokioEnv>, config: GroupConfig| async move {
-        let (poller, group) = transport.join(config).await.expect("a member");
-        Consumer { env: TokioEnv::new(), poller, group, assigned: Vec::new(), records: Vec::new() }
-    };
     let mut first = join(transport.clone(), config.clone()).await;
     first.until_assigned(2).await;
     let commits = [first.commit_of(&topic, 0, 5), first.commit_of(&topic, 1, 6)];

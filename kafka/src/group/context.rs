@@ -2,6 +2,7 @@
 //!
 //! The one exception is a member that closes: whoever closes waits for librdkafka, and nobody would release.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -30,8 +31,6 @@ pub(super) struct Shared {
     pub(super) for_commits: Notify,
     /// Events that librdkafka handed over, of any kind.
     pub(super) served: AtomicU64,
-    /// Rebalances are done within the callback: nobody will release any more.
-    pub(super) is_closing: AtomicBool,
     /// When a revocation that comes now has to be released.
     pub(super) deadline: Mutex<Instant>,
     pub(super) complaints: Complaints,
@@ -58,6 +57,8 @@ impl Shared {
 pub(super) struct Context {
     pub(super) shared: Arc<Shared>,
     pub(super) is_cooperative: bool,
+    /// Rebalances are done within the callback: nobody will release any more.
+    pub(super) is_closing: AtomicBool,
 }
 
 impl ClientContext for Context {
@@ -80,7 +81,7 @@ impl ConsumerContext for Context {
         self.shared.served.fetch_add(1, Ordering::Relaxed);
         let is_assignment = error == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
         let partitions = partitions_of(list, self.shared.topics());
-        if self.shared.is_closing.load(Ordering::Acquire) {
+        if self.is_closing.load(Ordering::Acquire) {
             // What is assigned now, librdkafka takes for given up.
             // An error cannot be mended here: whoever closes has a bound.
             let _ = match is_assignment {
@@ -126,6 +127,7 @@ pub(super) fn give_up<C: ConsumerContext>(
     let assigned = consumer.assignment()?;
     let is_assigned =
         |partition: &&TopicPartition| assigned.find_partition(&partition.topic, partition.partition).is_some();
-    let going: Vec<_> = partitions.iter().filter(is_assigned).collect();
+    // Nor may one be named twice: a revocation may come upon another.
+    let going: BTreeSet<_> = partitions.iter().filter(is_assigned).collect();
     consumer.incremental_unassign(&list(going.into_iter().map(|partition| (partition, Offset::Invalid))))
 }

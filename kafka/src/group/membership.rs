@@ -1,6 +1,6 @@
 //! How a member joins, takes partitions over, gives them back, and goes.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::context::{Context, Shared, give_up, take};
 use super::state::Owed;
-use super::{Consumer, KafkaGroup, KafkaPoller, Member, Reader, Readers, commits};
+use super::{Consumer, KafkaGroup, KafkaPoller, Maker, Member, Reader, Readers, commits};
 use crate::client::{self, check_topic, detach, list, lock};
 use crate::cluster::Cluster;
 use crate::{NO_COST, error};
@@ -44,19 +44,20 @@ pub(crate) async fn join<E: Env>(
     let is_cooperative = config.assignors.iter().all(|assignor| assignor.is_cooperative());
     let properties = properties(cluster, &config);
     let shared = Arc::new(Shared::new(config.topics.clone()));
-    let context = Context { shared: shared.clone(), is_cooperative };
-    let (topics, doing) = (config.topics.clone(), format!("joining group `{}`", config.group));
-    let make = {
-        let shared = shared.clone();
-        move || -> Result<Consumer, KafkaError> {
+    let maker: Maker = {
+        let (shared, topics) = (shared.clone(), config.topics.clone());
+        Arc::new(move || {
+            let context = Context { shared: shared.clone(), is_cooperative, is_closing: AtomicBool::new(false) };
             let mut consumer: Consumer = BaseConsumer::from_config_and_context(&properties, context)?;
+            let shared = shared.clone();
             consumer.set_nonempty_callback(move || shared.changed());
             consumer.subscribe(&topics.iter().map(|topic| &**topic).collect::<Vec<_>>())?;
             Ok(consumer)
-        }
+        })
     };
-    let made = env.run_blocking(NO_COST, make).await;
-    let consumer = made.map_err(|error| error::of(&error, doing))?;
+    let make = maker.clone();
+    let made = env.run_blocking(NO_COST, move || make()).await;
+    let consumer = made.map_err(|error| error::of(&error, format!("joining group `{}`", config.group)))?;
     let thread = commits::Sender::start(shared.clone(), config.group.clone());
     let commits = thread.map_err(|error| {
         let context = format!("joining group `{}`: starting a thread: {error}", config.group);
@@ -71,6 +72,7 @@ pub(crate) async fn join<E: Env>(
         request_limit: cluster.settings.request_limit,
         shared,
         consumer: Mutex::new(Some(Arc::new(consumer))),
+        maker,
         readers: Mutex::default(),
         gate: tokio::sync::Mutex::new(()),
     });
@@ -221,17 +223,17 @@ impl<E: Env> Member<E> {
     /// The coordinator does not know this member any more. librdkafka says so by itself, but not while it waits for a
     /// revocation to be given back.
     pub(super) fn thrown_out(&self) {
-        let mut state = lock(&self.shared.state);
-        if !self.is_cooperative && state.owed.is_some() {
-            state.lose();
-        }
-        drop(state);
+        lock(&self.shared.state).thrown_out();
         self.shared.changed();
     }
 
     /// Gives librdkafka what it waits for, away from the tasks: it asks its own main thread and waits for the answer.
     async fn pay(self: &Arc<Self>, owed: Owed) -> Result<(), TransportError> {
         let Some(consumer) = self.consumer() else { return Ok(()) };
+        if owed.begins_anew && self.is_cooperative {
+            drop(consumer);
+            return self.begin_anew(owed).await;
+        }
         let is_cooperative = self.is_cooperative;
         let pay = move || give_up(&consumer, is_cooperative, &owed.partitions);
         let paid = self.env.run_blocking(NO_COST, pay).await;
@@ -243,10 +245,31 @@ impl<E: Env> Member<E> {
         })
     }
 
+    /// Closes the consumer, which believes in what is gone, and makes another.
+    async fn begin_anew(self: &Arc<Self>, owed: Owed) -> Result<(), TransportError> {
+        self.end_consumer(Some(owed), None, None);
+        let make = self.maker.clone();
+        let made = self.env.run_blocking(NO_COST, move || make()).await;
+        let doing = || format!("joining group `{}` anew", self.config.group);
+        let made = made.map_err(|error| {
+            let error = error::of(&error, doing());
+            self.fail_as(&error);
+            error
+        })?;
+        *lock(&self.consumer) = Some(Arc::new(made));
+        if lock(&self.shared.state).is_closed {
+            // It was closed meanwhile, and nobody would close this one.
+            self.end_consumer(None, None, None);
+        }
+        self.shared.changed();
+        Ok(())
+    }
+
     /// Takes an assignment over: looks up where to start, then tells librdkafka to read from there.
     async fn take_over(self: Arc<Self>, partitions: Vec<TopicPartition>) {
-        let found = self.starts(&partitions).await;
+        // Kept through a close: librdkafka waits to hear of this assignment before it says goodbye.
         let Some(consumer) = self.consumer() else { return };
+        let found = self.starts(&consumer, &partitions).await;
         let member = self.clone();
         let assign = move || member.assign(&consumer, &partitions, found);
         if let Err(error) = self.env.run_blocking(NO_COST, assign).await {
@@ -256,11 +279,13 @@ impl<E: Env> Member<E> {
     }
 
     /// What the group has committed, and where to start; asked for as long as it takes. `None` when the member closes.
-    async fn starts(self: &Arc<Self>, partitions: &[TopicPartition]) -> Option<Vec<Assignment>> {
-        let is_closing = || self.shared.is_closing.load(Ordering::Acquire);
-        while !is_closing() {
-            let consumer = self.consumer()?;
-            let (asked, member) = (partitions.to_vec(), self.clone());
+    async fn starts(
+        self: &Arc<Self>,
+        consumer: &Arc<Consumer>,
+        partitions: &[TopicPartition],
+    ) -> Option<Vec<Assignment>> {
+        while !lock(&self.shared.state).is_closed {
+            let (asked, member, consumer) = (partitions.to_vec(), self.clone(), consumer.clone());
             match self.env.run_blocking(NO_COST, move || member.look_up(&consumer, &asked)).await {
                 Ok(found) => return Some(found),
                 Err(error) => {
@@ -355,9 +380,6 @@ impl<E: Env> Member<E> {
 
     /// Ends the member, and tells `done` when its goodbye has been said. Does not wait.
     pub(super) fn close(&self, done: Option<oneshot::Sender<()>>) {
-        let Some(consumer) = lock(&self.consumer).take() else { return };
-        // From here on rebalances are done within the callback.
-        self.shared.is_closing.store(true, Ordering::Release);
         let (owed, announced) = {
             let mut state = lock(&self.shared.state);
             state.is_closed = true;
@@ -366,8 +388,21 @@ impl<E: Env> Member<E> {
             state.unreleased.clear();
             (state.owed.take(), state.announced.take())
         };
-        let readers = std::mem::take(&mut *lock(&self.readers));
         self.shared.changed();
+        self.end_consumer(owed, announced, done);
+    }
+
+    /// Closes the consumer, on a thread of its own: librdkafka waits for what it is owed, and for the broker.
+    fn end_consumer(
+        &self,
+        owed: Option<Owed>,
+        announced: Option<Vec<TopicPartition>>,
+        done: Option<oneshot::Sender<()>>,
+    ) {
+        let Some(consumer) = lock(&self.consumer).take() else { return };
+        // From here on rebalances are done within the callback.
+        consumer.context().is_closing.store(true, Ordering::Release);
+        let readers = std::mem::take(&mut *lock(&self.readers));
         let is_cooperative = self.is_cooperative;
         detach("kafka-close", move || {
             drop(readers);

@@ -37,6 +37,8 @@ pub(super) struct Unreleased {
 pub(super) struct Owed {
     /// Partitions of the callbacks. An eager member gives everything up, whatever these are.
     pub(super) partitions: Vec<TopicPartition>,
+    /// The member was thrown out, and librdkafka does not believe that what stays is gone too: it has to subscribe anew.
+    pub(super) begins_anew: bool,
 }
 
 #[derive(Debug, Default)]
@@ -105,9 +107,16 @@ impl State {
         false
     }
 
-    /// The coordinator has thrown this member out, and librdkafka waits in a revocation and will not say so: what is
-    /// owned is gone.
-    pub(super) fn lose(&mut self) -> bool {
+    /// The coordinator has thrown this member out. True when librdkafka waits in a revocation and will not say so: what
+    /// is owned is gone.
+    pub(super) fn thrown_out(&mut self) -> bool {
+        let Some(owed) = &mut self.owed else { return false };
+        owed.begins_anew = true;
+        self.lose()
+    }
+
+    /// What is owned is gone.
+    fn lose(&mut self) -> bool {
         if self.owned.is_empty() {
             return false;
         }
@@ -219,13 +228,21 @@ mod tests {
         let mut state = State::default();
         let epochs = assigned(&mut state, &[0, 1]);
         assert!(!state.revoke(partitions(&[0, 1]), false, DEADLINE));
-        assert!(state.lose());
+        assert!(state.thrown_out());
         assert!(!state.is_current(&partition(0), epochs[0]));
-        assert!(!state.lose(), "there is nothing left to lose");
+        assert!(!state.thrown_out(), "there is nothing left to lose");
         state.begin_release(RebalanceId(0)).expect("the revocation");
         assert!(state.end_release(RebalanceId(0)).is_none(), "the loss is not released yet");
         state.begin_release(RebalanceId(1)).expect("the loss");
-        assert_eq!(state.end_release(RebalanceId(1)).map(|owed| owed.partitions.len()), Some(2));
+        let owed = state.end_release(RebalanceId(1)).expect("librdkafka waits for it");
+        assert_eq!((owed.partitions.len(), owed.begins_anew), (2, true));
+    }
+
+    #[test]
+    fn a_member_that_is_thrown_out_otherwise_is_told_by_librdkafka_itself() {
+        let mut state = State::default();
+        assigned(&mut state, &[0, 1]);
+        assert!(!state.thrown_out() && state.events.is_empty() && state.owned.len() == 2);
     }
 
     #[test]
