@@ -146,7 +146,8 @@ fn records_deleted_under_a_reader_are_passed_over_and_a_position_past_the_end_is
         assert_eq!(numbers, (12..20).collect::<Vec<_>>());
         assert_eq!(reader.positions(), [(partition.clone(), 20)]);
 
-        let mut reader = world.transport.assign("reader".into(), vec![(partition.clone(), 99)]).await.expect("a reader");
+        let mut reader =
+            world.transport.assign("reader".into(), vec![(partition.clone(), 99)]).await.expect("a reader");
         let until = world.env.now() + Duration::from_secs(20);
         let error = loop {
             match reader.poll(1, WAIT).await {

@@ -84,7 +84,8 @@ async fn run<F: MessengerFactory>(world: &World, name: &str, topics: &[(Arc<str>
     // What a clean end leaves: no lag.
     for (topic, group) in topics {
         let all: Vec<_> = (0..4).map(|number| TopicPartition::new(topic.clone(), number)).collect();
-        let ends: Vec<_> = admin.watermarks(all).await.expect("watermarks").iter().map(|marks| Some(marks.end)).collect();
+        let ends: Vec<_> =
+            admin.watermarks(all).await.expect("watermarks").iter().map(|marks| Some(marks.end)).collect();
         assert_eq!(world.committed(group, topic, 4).await, ends, "`{group}` of `{topic}`");
     }
     let rate = DOCUMENTS as f64 / summaries[0].elapsed.as_secs_f64();
