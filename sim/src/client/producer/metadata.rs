@@ -168,7 +168,7 @@ fn learn(core: &Core, state: &mut State, name: &Arc<str>, asked: Instant) {
         let Some(topic) = state.topics.get_mut(name) else { return };
         match topic.place(core, &pending, partition) {
             Place::At(partition) => core.put(state, TopicPartition { topic: name.clone(), partition }, pending),
-            // Before the question was sent it was not there: that answers it. A partition may be on its way, as a topic.
+            // Before the question was sent it was not there: that answers it. A partition may be on its way too.
             Place::Wait if is_refused(core, topic, is_absent, pending.enqueued, asked) => {
                 let context = match (partition, topic.count) {
                     (Some(partition), Some(count)) => {
