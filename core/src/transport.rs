@@ -155,8 +155,8 @@ pub struct ProducerConfig {
     /// `topic.metadata.refresh.interval.ms`: age at which what is known of a topic is asked for again, and growth is
     /// noticed; `None` is the transport's own (Kafka's: 5 min).
     pub metadata_max_age: Option<Duration>,
-    /// `topic.metadata.propagation.max.ms`: how long a topic that is said not to exist may be on its way; after that
-    /// records to it are refused.
+    /// `topic.metadata.propagation.max.ms`: how long a topic that is said not to exist may be on its way, or a
+    /// partition that a record names; after that records to it are refused.
     pub topic_propagation_max: Duration,
 }
 

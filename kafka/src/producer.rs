@@ -8,7 +8,7 @@
 //!   record is refused: topics grow.
 //! - After a fatal error each record says so, with the error that was the reason.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use rdkafka::message::{Header as RdHeader, Message, OwnedHeaders};
 use rdkafka::producer::{
     BaseRecord, DeliveryResult, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer,
 };
-use seriatim_core::env::Env;
+use seriatim_core::env::{Env, Instant};
 use seriatim_core::partitioner::Partitioner;
 use seriatim_core::transport::{Appended, Delivery, ErrorKind, Outgoing, Producer, ProducerConfig, TransportError};
 use tokio::sync::{Notify, oneshot};
@@ -160,6 +160,7 @@ struct Inner {
     gate: tokio::sync::Mutex<u64>,
     request_limit: Duration,
     record_bytes_max: usize,
+    topic_propagation_max: Duration,
 }
 
 impl Drop for Inner {
@@ -224,8 +225,9 @@ impl<E: Env> KafkaProducer<E> {
         // Nobody else sets it.
         let _ = shared.producer.set(Arc::downgrade(&producer));
         let gate = tokio::sync::Mutex::new(0);
-        let record_bytes_max = config.record_bytes_max;
-        let inner = Inner { producer: Some(producer), shared, gate, request_limit, record_bytes_max };
+        let ProducerConfig { record_bytes_max, topic_propagation_max, .. } = config;
+        let producer = Some(producer);
+        let inner = Inner { producer, shared, gate, request_limit, record_bytes_max, topic_propagation_max };
         Ok(KafkaProducer { env, inner: Arc::new(inner) })
     }
 
@@ -236,7 +238,7 @@ impl<E: Env> KafkaProducer<E> {
     /// Enqueues what is left of a call, in order, waiting while the producer is full.
     async fn enqueue(&self, call: &mut Enqueuing, records: Vec<Outgoing>) {
         let shared = &self.inner.shared;
-        let mut asked_again = BTreeSet::new();
+        let mut unknown = BTreeMap::new();
         for record in &records {
             let mut pending = match call.prepare(record, self.inner.record_bytes_max) {
                 Ok(pending) => pending,
@@ -258,7 +260,8 @@ impl<E: Env> KafkaProducer<E> {
                         self.wait_for_room().await;
                         shared.starved.store(false, Ordering::Release);
                     }
-                    Some(RDKafkaErrorCode::UnknownPartition) if asked_again.insert(record.topic.clone()) => {
+                    // A broker that has not heard yet of a topic's growth says so too, and for as long as it takes.
+                    Some(RDKafkaErrorCode::UnknownPartition) if self.may_appear(&record.topic, &mut unknown) => {
                         self.ask_again(&record.topic).await;
                     }
                     code => {
@@ -282,12 +285,21 @@ impl<E: Env> KafkaProducer<E> {
         self.env.timeout(Duration::from_millis(20), self.inner.shared.room.notified()).await;
     }
 
+    /// Whether a partition of `topic` that there is not may still be on its way, since this call first asked for one.
+    fn may_appear(&self, topic: &Arc<str>, unknown: &mut BTreeMap<Arc<str>, Instant>) -> bool {
+        let now = self.env.now();
+        let until = *unknown.entry(topic.clone()).or_insert(now + self.inner.topic_propagation_max);
+        now < until
+    }
+
     /// Makes the producer ask for a topic's partitions anew.
     async fn ask_again(&self, topic: &Arc<str>) {
         let (producer, topic, limit) = (self.producer().clone(), topic.clone(), self.inner.request_limit);
         let ask = move || client::partition_count(producer.client(), &topic, limit);
         // A failure shows as a partition that is still unknown.
         let _ = self.env.run_blocking(NO_COST, ask).await;
+        // Not as fast as brokers answer.
+        self.env.sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -34,8 +34,17 @@ fn every_rule_is_broken_by_a_flawed_transport() {
             Ok(()) => panic!("{} holds with {flaw:?}", rule.name),
             Err(error) => format!("{error:#}"),
         };
-        let said = said.char_indices().nth(220).map_or(&*said, |(end, _)| &said[..end]);
-        let _ = writeln!(words, "{} ({:?})\n    {said}", rule.name, flaw.unwrap());
+        // What comes of the draws of a seed is left out: numbers, and where everybody stood.
+        let said = said.split("; members: ").next().unwrap();
+        let mut plain = String::new();
+        for letter in said.chars().take(110) {
+            match letter.is_ascii_digit() {
+                true if plain.ends_with('#') => {}
+                true => plain.push('#'),
+                false => plain.push(letter),
+            }
+        }
+        let _ = writeln!(words, "{} ({:?})\n    {plain}", rule.name, flaw.unwrap());
     }
     insta::assert_snapshot!(words);
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use seriatim_core::identity::TopicPartition;
 use seriatim_core::partitioner::{Partitioner, partition};
 use seriatim_core::transport::{Admin, Outgoing, Producer, ProducerConfig, Transport};
 use seriatim_sim::{Node, SimProducer, TraceMode, World, WorldConfig, run};
@@ -253,9 +252,13 @@ fn a_named_partition_beyond_the_known_ones_makes_the_producer_look_again() {
         let beyond = producer.send_all(vec![named(6, 3)]).await.await.remove(0).unwrap_err();
         assert_eq!(beyond.code, "UNKNOWN_TOPIC_OR_PARTITION");
         assert!(beyond.context.contains("which has 6"), "{beyond}");
+        assert!(world.now().since(since) >= ProducerConfig::default().topic_propagation_max, "it may be on its way");
+        let coming = producer.send_all(vec![named(6, 5)]).await;
+        world.sleep(Duration::from_secs(5)).await;
+        world.grow_topic("t", 7);
+        assert_eq!(coming.await.remove(0).unwrap().partition, 6);
         // And from then on it hashes among all.
-        assert_eq!(placed(&producer, vec![free(Some("doc-1"), 4)]).await, [5]);
-        assert_eq!(world.log("t")[&TopicPartition::new("t", 5)].len(), 3);
+        assert_eq!(placed(&producer, vec![free(Some("doc-1"), 4)]).await, [partition(b"doc-1", 7)]);
     })
     .unwrap();
 }

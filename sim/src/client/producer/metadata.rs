@@ -168,8 +168,8 @@ fn learn(core: &Core, state: &mut State, name: &Arc<str>, asked: Instant) {
         let Some(topic) = state.topics.get_mut(name) else { return };
         match topic.place(core, &pending, partition) {
             Place::At(partition) => core.put(state, TopicPartition { topic: name.clone(), partition }, pending),
-            // Before the question was sent it was not there: that answers it.
-            Place::Wait if (is_absent || topic.count.is_some()) && pending.enqueued <= asked => {
+            // Before the question was sent it was not there: that answers it. A partition may be on its way too.
+            Place::Wait if is_refused(core, topic, is_absent, pending.enqueued, asked) => {
                 let context = match (partition, topic.count) {
                     (Some(partition), Some(count)) => {
                         format!("producing to partition {partition} of `{name}`, which has {count}")
@@ -188,6 +188,14 @@ fn learn(core: &Core, state: &mut State, name: &Arc<str>, asked: Instant) {
         abandon(state, name);
     } else if topic.count.is_none() {
         topic.is_stale = true;
+    }
+}
+
+/// Whether a record that was enqueued then has nowhere to go, by what was asked at `asked`.
+fn is_refused(core: &Core, topic: &Topic, is_absent: bool, enqueued: Instant, asked: Instant) -> bool {
+    match topic.count {
+        Some(_) => enqueued + core.config.topic_propagation_max <= asked,
+        None => is_absent && enqueued <= asked,
     }
 }
 
