@@ -1,0 +1,180 @@
+//! A cluster that lives no longer than the process that started it.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Child;
+
+use tempfile::TempDir;
+
+use crate::error::{Context, Error};
+use crate::jars::Jars;
+use crate::node::{Node, STOP_LIMIT};
+use crate::{Options, ports, wait};
+
+/// Starts again when another process took a port in between.
+const STARTS_MAX: usize = 3;
+
+/// A running cluster in a folder of its own under the system's temporary one, on free ports of 127.0.0.1.
+///
+/// Its processes end, and its folder goes, when this is dropped, also by a panic; and when the process that holds it is
+/// gone, also by `kill -9`.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<Node>,
+    guards: Vec<Option<Child>>,
+    jars: Jars,
+    folder: TempDir,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until all of it serves: some seconds, and at the very first time as long as Maven
+    /// takes. Blocks.
+    pub fn start(options: &Options) -> Result<Cluster, Error> {
+        options.check()?;
+        let jars = Jars::resolve(&options.version)?;
+        let mut started = Self::try_start(options, &jars);
+        for _ in 1..STARTS_MAX {
+            match &started {
+                Err(Error::Ended { tail, .. }) if tail.contains("Address already in use") => {
+                    started = Self::try_start(options, &jars);
+                }
+                _ => break,
+            }
+        }
+        started
+    }
+
+    fn try_start(options: &Options, jars: &Jars) -> Result<Cluster, Error> {
+        let folder = tempfile::Builder::new().prefix("kafka-dev-").tempdir().context(|| "making a folder".into())?;
+        let nodes = lay_out(folder.path(), options)?;
+        for node in &nodes {
+            node.prepare(&nodes, options)?;
+            node.format(jars)?;
+        }
+        let guards = nodes.iter().map(|_| None).collect();
+        let mut cluster = Cluster { nodes, guards, jars: jars.clone(), folder };
+        // All at once: the first to start waits for a majority.
+        for place in 0..cluster.nodes.len() {
+            cluster.guards[place] = Some(cluster.nodes[place].start_guarded(jars, true)?);
+        }
+        for place in 0..cluster.nodes.len() {
+            cluster.await_ready(place)?;
+        }
+        Ok(cluster)
+    }
+
+    fn await_ready(&mut self, place: usize) -> Result<(), Error> {
+        match &mut self.guards[place] {
+            Some(guard) => self.nodes[place].await_ready(guard),
+            None => Ok(()),
+        }
+    }
+
+    /// `host:port` of every node, with commas between.
+    pub fn bootstrap(&self) -> String {
+        bootstrap(&self.nodes)
+    }
+
+    /// The numbers of its nodes, from 1.
+    pub fn nodes(&self) -> impl Iterator<Item = u32> + use<> {
+        1..=self.nodes.len() as u32
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Whether the process of `node` is there.
+    pub fn is_up(&mut self, node: u32) -> bool {
+        self.place(node).is_ok_and(|place| is_up(&mut self.guards[place]))
+    }
+
+    fn place(&self, node: u32) -> Result<usize, Error> {
+        let place = self.nodes.iter().position(|one| one.id == node);
+        place.ok_or_else(|| Error::Refused(format!("there is no node {node}; nodes are 1 to {}", self.nodes.len())))
+    }
+
+    /// Kills `node` at once (SIGKILL). A node that is down stays so.
+    pub fn kill(&mut self, node: u32) -> Result<(), Error> {
+        let place = self.place(node)?;
+        end(&mut self.guards[place], "KILL");
+        Ok(())
+    }
+
+    /// Stops `node` with a goodbye (SIGTERM). A node that is down stays so.
+    pub fn stop(&mut self, node: u32) -> Result<(), Error> {
+        let place = self.place(node)?;
+        end(&mut self.guards[place], "TERM");
+        Ok(())
+    }
+
+    /// Starts `node` on the data that it left, and waits until it serves.
+    pub fn restart(&mut self, node: u32) -> Result<(), Error> {
+        let place = self.place(node)?;
+        if is_up(&mut self.guards[place]) {
+            return Err(Error::Refused(format!("node {node} is up; kill or stop it first")));
+        }
+        self.guards[place] = Some(self.nodes[place].start_guarded(&self.jars, true)?);
+        self.await_ready(place)
+    }
+
+    /// Freezes `node` as it stands (SIGSTOP).
+    pub fn freeze(&mut self, node: u32) -> Result<(), Error> {
+        let place = self.place(node)?;
+        tell(&mut self.guards[place], "STOP");
+        Ok(())
+    }
+
+    /// Lets a frozen `node` go on (SIGCONT).
+    pub fn thaw(&mut self, node: u32) -> Result<(), Error> {
+        let place = self.place(node)?;
+        tell(&mut self.guards[place], "CONT");
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Nobody reads the data again, so there is nothing to be said goodbye for. All first, then each.
+        self.guards.iter_mut().for_each(|guard| tell(guard, "KILL"));
+        self.guards.iter_mut().for_each(|guard| end(guard, "KILL"));
+    }
+}
+
+/// The nodes of a cluster in `folder`, on free ports.
+pub(crate) fn lay_out(folder: &Path, options: &Options) -> Result<Vec<Node>, Error> {
+    let found = ports::free(2 * options.nodes as usize, options.first_port)?;
+    let node = |(place, ports): (usize, &[u16])| {
+        let id = place as u32 + 1;
+        Node { id, port: ports[0], controller_port: ports[1], folder: folder.join(format!("node-{id}")) }
+    };
+    Ok(found.chunks(2).enumerate().map(node).collect())
+}
+
+pub(crate) fn bootstrap(nodes: &[Node]) -> String {
+    nodes.iter().map(Node::address).collect::<Vec<_>>().join(",")
+}
+
+fn is_up(guard: &mut Option<Child>) -> bool {
+    guard.as_mut().is_some_and(|guard| matches!(guard.try_wait(), Ok(None)))
+}
+
+/// Has the guard send `signal` to its server.
+fn tell(guard: &mut Option<Child>, signal: &str) {
+    if let Some(pipe) = guard.as_mut().and_then(|guard| guard.stdin.as_mut()) {
+        // A guard that is gone has nobody to tell.
+        let _ = pipe.write_all(format!("{signal}\n").as_bytes());
+    }
+}
+
+/// Ends a server by `signal`, and by force when that takes too long.
+fn end(guard: &mut Option<Child>, signal: &str) {
+    tell(guard, signal);
+    let Some(mut process) = guard.take() else { return };
+    if wait::until(STOP_LIMIT, || process.try_wait().ok().flatten()).is_none() {
+        // The pipe closes, and the guard kills by itself.
+        drop(process.stdin.take());
+        let _ = wait::until(STOP_LIMIT, || process.try_wait().ok().flatten());
+    }
+}
