@@ -28,6 +28,7 @@ mod wait;
 
 pub use cluster::Cluster;
 pub use error::Error;
+pub use node::GUARD;
 pub use standing::{NodeStatus, Standing};
 
 /// The Kafka that is started unless another is asked for.

@@ -23,9 +23,11 @@ use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find};
 
 mod campaign;
 mod dump;
+mod soak;
 mod zoo;
 
 use self::campaign::Campaign;
+use self::soak::Soak;
 use self::zoo::Zoo;
 
 /// Runs the pipeline in a simulated Kafka, from seeds.
@@ -50,6 +52,11 @@ enum What {
     Zoo(Zoo),
     /// Runs a JSONL file of operations (`id`, `op`, other fields) and compares the final index with them.
     Run(Run),
+    /// Runs the pipeline on a real Kafka as processes, strikes them at random and judges what they wrote down.
+    Soak(Soak),
+    /// Runs one process of a pipeline on a real Kafka.
+    #[command(hide = true)]
+    Node(crate::node::Command),
     /// Packs a history of ripgrep's shape into the compact form that comes with the program.
     #[command(hide = true)]
     Pack(Pack),
@@ -178,6 +185,8 @@ impl Command {
             What::Replay(replay) => replay.execute(runner, terminal),
             What::Zoo(zoo) => zoo.execute(terminal),
             What::Run(run) => run.execute(runner, terminal),
+            What::Soak(soak) => soak.execute(terminal),
+            What::Node(node) => Ok(node.end()),
             What::Pack(pack) => pack.execute(terminal),
         };
         let ended = ended.and_then(|exit| match terminal.missing() {
