@@ -59,7 +59,7 @@ fn custody(group: &mut BenchmarkGroup<'_, WallTime>) {
             for offset in 0..RECORDS as i64 {
                 let position = position(turned(offset));
                 let begun = custody.begin(&position);
-                custody.settled(&position, begun, true);
+                custody.settled(&position, begun);
             }
             // The first step sets the time of the commit, the second is behind it.
             custody.step(Instant::default());

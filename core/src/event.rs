@@ -6,7 +6,6 @@
 //!
 //! An event speaks of a *ticket*; the document id is there for people, and never decides anything.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -15,6 +14,7 @@ use compact_str::CompactString;
 use crate::document::write_string;
 use crate::identity::{RunId, Ticket};
 
+mod own;
 mod read;
 mod report;
 
@@ -202,19 +202,22 @@ impl Event {
             out.extend_from_slice(b",\"message\":");
             write_string(out, message);
         }
-        let (seconds, micros) = (self.instant_micros / 1_000_000, self.instant_micros % 1_000_000);
-        let mut text = CompactString::default();
+        out.extend_from_slice(b",\"runId\":\"");
+        out.extend((0..32).rev().map(|place| b"0123456789abcdef"[(self.ticket.run.0 >> (4 * place)) as usize & 15]));
+        out.extend_from_slice(b"\",\"instant\":");
+        write_number(out, self.instant_micros / 1_000_000);
+        out.push(b'.');
+        let micros = self.instant_micros % 1_000_000;
+        out.extend([100_000, 10_000, 1_000, 100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8));
         // Nine digits after the point, as the documents' system writes them.
-        let written = write!(text, r#","runId":"{}","instant":{seconds}.{micros:06}000"#, self.ticket.run);
-        written.expect("writing to a string cannot fail");
-        out.extend_from_slice(text.as_bytes());
+        out.extend_from_slice(b"000");
         let Some(position) = &self.position else { return };
         out.extend_from_slice(b",\"topic\":");
         write_string(out, &position.topic);
-        text.clear();
-        let written = write!(text, r#","partition":{},"offset":{}"#, position.partition, position.offset);
-        written.expect("writing to a string cannot fail");
-        out.extend_from_slice(text.as_bytes());
+        out.extend_from_slice(b",\"partition\":");
+        write_signed(out, position.partition.into());
+        out.extend_from_slice(b",\"offset\":");
+        write_signed(out, position.offset);
         if let Some(key) = &position.key {
             out.extend_from_slice(b",\"key\":");
             write_string(out, key);
@@ -222,20 +225,43 @@ impl Event {
     }
 }
 
+/// Appends `number` in decimal. (The formatter of std costs several times as much.)
+fn write_number(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return out.extend_from_slice(&digits[first..]);
+        }
+    }
+}
+
+fn write_signed(out: &mut Vec<u8>, number: i64) {
+    if number < 0 {
+        out.push(b'-');
+    }
+    write_number(out, number.unsigned_abs());
+}
+
 /// Many events as the value of one record: a line of JSON for each, the documented members and then `ticket` (publish,
 /// attempt, ordinal), `parent`, `superseded`, `unsettled` and `digest`, those that are false or 0 left out.
 pub fn encode_batch(events: &[Event]) -> Bytes {
     let mut out = Vec::with_capacity(events.len() * 192);
-    let mut text = CompactString::default();
     for event in events {
         event.write_documented(&mut out);
         let Ticket { sequence, attempt, ordinal, .. } = event.ticket;
-        text.clear();
-        write!(text, r#","ticket":[{sequence},{attempt},{ordinal}]"#).expect("writing to a string cannot fail");
-        if event.digest != 0 {
-            write!(text, r#","digest":{}"#, event.digest).expect("writing to a string cannot fail");
+        for (before, number) in [(",\"ticket\":[", sequence), (",", attempt), (",", ordinal.into())] {
+            out.extend_from_slice(before.as_bytes());
+            write_number(&mut out, number);
         }
-        out.extend_from_slice(text.as_bytes());
+        out.push(b']');
+        if event.digest != 0 {
+            out.extend_from_slice(b",\"digest\":");
+            write_number(&mut out, event.digest);
+        }
         let marks = [("parent", event.is_parent), ("superseded", event.superseded), ("unsettled", event.unsettled)];
         for (name, _) in marks.into_iter().filter(|&(_, set)| set) {
             out.extend_from_slice(b",\"");

@@ -41,7 +41,7 @@ pub struct IndexOp {
 }
 
 /// What became of one write.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ItemOutcome {
     /// It is in the index.
     Applied,

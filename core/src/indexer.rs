@@ -109,35 +109,45 @@ impl<E: Env, M: IndexerMessenger> Indexer<E, M> {
     /// Indexes until asked to stop, then ends cleanly; or until the messenger can go on no more.
     pub async fn run(mut self) -> Result<(), MessengerError> {
         let stop = self.stop.clone();
+        let mut draining = false;
         loop {
-            let polled = {
-                let wait = self.batches.deadline().map(|deadline| deadline.since(self.env.now()));
-                let asked = pin!(stop.requested());
-                let poll = pin!(poll_until(&self.env, &mut self.messenger, self.config.poll_records_max, wait));
-                match select(asked, poll).await {
-                    Either::Left(_) => break,
+            if !draining && stop.is_requested() {
+                draining = true;
+                self.messenger.drain();
+            }
+            let wait = self.batches.deadline().map(|deadline| deadline.since(self.env.now()));
+            let poll = poll_until(&self.env, &mut self.messenger, self.config.poll_records_max, wait);
+            let polled = if draining {
+                poll.await?
+            } else {
+                match select(pin!(stop.requested()), pin!(poll)).await {
+                    Either::Left(_) => continue,
                     Either::Right((polled, _)) => polled?,
                 }
             };
             match polled {
+                Polled::Records(batch) if batch.is_empty() => self.write_all().await?,
                 Polled::Records(batch) => {
                     for work in batch {
                         self.take(work).await?;
                     }
                 }
                 Polled::Nothing => {}
-                Polled::End => {
-                    while let Some(batch) = self.batches.take() {
-                        self.write(batch).await?;
-                    }
-                    break;
-                }
+                Polled::End => break,
             }
             self.write_due().await?;
         }
-        // What was collected and has no request out is abandoned: its offsets are not committed.
-        while self.batches.take().is_some() {}
+        // Of what was collected the fence lets pass what has to be finished.
+        self.write_all().await?;
         self.messenger.close().await;
+        Ok(())
+    }
+
+    /// Writes what was collected, due or not.
+    async fn write_all(&mut self) -> Result<(), MessengerError> {
+        while let Some(batch) = self.batches.take() {
+            self.write(batch).await?;
+        }
         Ok(())
     }
 

@@ -77,8 +77,11 @@ struct Cell {
     room: Notify,
     /// The component took or finished something since the poll task last looked.
     progressed: AtomicBool,
+    /// For whoever holds records back: a drain began.
+    draining: Notify,
     /// Requested at the end.
     ended: Stop,
+    close_limit: Duration,
 }
 
 #[derive(Debug)]
@@ -113,10 +116,10 @@ impl Cell {
         self.state.lock().expect("no code panics while it holds an intake")
     }
 
-    fn settled(&self, position: &Position, bytes: usize, begun: bool, done: bool) {
+    fn settled(&self, position: &Position, bytes: usize, done: bool) {
         let mut state = self.lock();
         state.bytes = state.bytes.saturating_sub(bytes);
-        let decide = state.custody.settled(position, begun, done);
+        let decide = state.custody.settled(position, done);
         self.progressed.store(true, Ordering::Relaxed);
         let room = state.paused && state.has_room_again();
         drop(state);
@@ -157,6 +160,22 @@ impl Cell {
         state.end.is_none().then(|| state.custody.step(now))
     }
 
+    /// Nothing new begins, and the group is left once what has to be finished is committed.
+    fn drain(&self, now: Instant) {
+        let mut state = self.lock();
+        if state.end.is_some() || state.custody.is_closing() {
+            return;
+        }
+        let State { custody, queue, .. } = &mut *state;
+        custody.close(now + self.close_limit);
+        let abandoned = take_inactive(queue, custody);
+        drop(state);
+        drop(abandoned);
+        self.decide.notify_one();
+        self.arrived.notify_one();
+        self.draining.notify_waiters();
+    }
+
     fn finish(&self, how: Result<(), TransportError>) {
         let mut state = self.lock();
         state.end.get_or_insert(how);
@@ -187,7 +206,8 @@ enum PollPlan {
 pub struct Intake<E> {
     env: E,
     cell: Arc<Cell>,
-    close_limit: Duration,
+    /// Something was handed out since the component last heard that a drain waits.
+    owed: bool,
 }
 
 impl<E: Env> Intake<E> {
@@ -210,9 +230,10 @@ impl<E: Env> Intake<E> {
             arrived: Notify::new(),
             room: Notify::new(),
             progressed: AtomicBool::new(false),
+            draining: Notify::new(),
             ended: Stop::new(),
+            close_limit: config.close_limit,
         });
-        let close_limit = config.close_limit;
         let read_back = ReadBack {
             admin: transport.admin(),
             group: config.group.group.clone(),
@@ -220,11 +241,11 @@ impl<E: Env> Intake<E> {
         };
         env.spawn(poll_records(env.clone(), poller, group.clone(), cell.clone(), config));
         env.spawn(steward(env.clone(), group, read_back, cell.clone()));
-        Ok(Intake { env, cell, close_limit })
+        Ok(Intake { env, cell, owed: false })
     }
 
-    /// At most `records_max` records, in partition order; waits for the first. `None` after [`Intake::close`].
-    /// Cancel-safe.
+    /// At most `records_max` records, in partition order; waits for the first. None of them when a drain waits for what
+    /// was handed out. `None` after [`Intake::drain`]: what waits here lies above all that has begun. Cancel-safe.
     pub async fn next(&mut self, records_max: usize) -> Result<Option<Vec<(Record, Claim)>>, TransportError> {
         loop {
             {
@@ -233,12 +254,17 @@ impl<E: Env> Intake<E> {
                     let count = records_max.min(state.queue.len());
                     let records: Vec<_> = state.queue.drain(..count).collect();
                     self.cell.progressed.store(true, Ordering::Relaxed);
+                    self.owed = true;
                     return Ok(Some(records));
                 }
                 match &state.end {
-                    Some(Ok(())) => return Ok(None),
                     Some(Err(error)) => return Err(error.clone()),
-                    None => {}
+                    None if !state.custody.is_closing() => {}
+                    Some(Ok(())) | None => return Ok(None),
+                }
+                if self.owed && state.custody.is_awaiting() {
+                    self.owed = false;
+                    return Ok(Some(Vec::new()));
                 }
             }
             self.cell.arrived.notified().await;
@@ -250,24 +276,21 @@ impl<E: Env> Intake<E> {
         FailureHandle { cell: Arc::downgrade(&self.cell) }
     }
 
-    /// A handle to hear of its end where its records are waited for.
+    /// A handle to ask for its end, and to hear of it, where its records are waited for.
     pub fn end(&self) -> IntakeEnd {
         IntakeEnd { cell: self.cell.clone() }
     }
 
-    /// Drains, commits and leaves the group; bounded by the close limit. What was not begun is abandoned.
+    /// Lets nothing begin above what has begun, and leaves the group when all up to that is finished and committed, or
+    /// at the close limit.
+    pub fn drain(&self) {
+        self.cell.drain(self.env.now());
+    }
+
+    /// Drains, commits and leaves the group; bounded by the close limit.
     pub async fn close(&mut self) {
-        let abandoned = {
-            let mut state = self.cell.lock();
-            if state.end.is_some() {
-                return;
-            }
-            state.custody.close(self.env.now() + self.close_limit);
-            std::mem::take(&mut state.queue)
-        };
-        drop(abandoned);
-        self.cell.decide.notify_one();
-        let limit = self.close_limit + Duration::from_secs(1);
+        self.drain();
+        let limit = self.cell.close_limit + Duration::from_secs(1);
         let cell = self.cell.clone();
         self.env
             .timeout(limit, async {
@@ -295,13 +318,35 @@ impl FailureHandle {
     }
 }
 
-/// Tells of the end of an intake.
+/// Asks for the end of an intake, and tells of it.
 #[derive(Clone, Debug)]
 pub struct IntakeEnd {
     cell: Arc<Cell>,
 }
 
 impl IntakeEnd {
+    /// As [`Intake::drain`], at this time.
+    pub fn drain(&self, now: Instant) {
+        self.cell.drain(now);
+    }
+
+    /// Whether somebody asked for it.
+    pub fn is_draining(&self) -> bool {
+        self.cell.lock().custody.is_closing()
+    }
+
+    /// Completes when a drain waits for what was handed out.
+    pub async fn awaited(&self) {
+        loop {
+            let mut draining = pin!(self.cell.draining.notified());
+            draining.as_mut().enable();
+            if self.cell.lock().custody.is_awaiting() {
+                return;
+            }
+            draining.await;
+        }
+    }
+
     /// Completes at the end.
     pub async fn ended(&self) {
         self.cell.ended.requested().await;
@@ -372,6 +417,7 @@ async fn poll_records<E: Env, P: Poller, G: Group>(
 fn take_in(cell: &Arc<Cell>, polled: Polled) {
     let mut abandoned = VecDeque::new();
     let mut cut = None;
+    let drains = matches!(polled, Polled::Revoking { .. });
     let mut state = cell.lock();
     if state.end.is_some() && matches!(polled, Polled::Records(_) | Polled::Assigned(_)) {
         return;
@@ -413,6 +459,9 @@ fn take_in(cell: &Arc<Cell>, polled: Polled) {
     }
     cell.arrived.notify_one();
     cell.decide.notify_one();
+    if drains {
+        cell.draining.notify_waiters();
+    }
 }
 
 /// The queued records that must not be worked on any more. Dropped outside the lock: each settles its record.

@@ -114,18 +114,26 @@ pub trait WorkerMessenger: Send + 'static {
     /// Hands over what came of some records, in order. The fence was passed by every claim ([`Claim::begin`]).
     fn send(&mut self, emissions: Vec<Emission>) -> impl Future<Output = Result<(), MessengerError>> + Send;
 
+    /// Asks for the end: nothing new may begin. What has to be finished before, because something behind it has begun,
+    /// goes on coming from `poll`, then `None`, within a bound. Asking again changes nothing.
+    fn drain(&mut self);
+
     /// Ends cleanly: what was handed over is acknowledged and committed, within a bound.
     fn close(&mut self) -> impl Future<Output = ()> + Send;
 }
 
 /// What an indexer needs.
 pub trait IndexerMessenger: Send + 'static {
-    /// Documents to be indexed, in order for each id; waits for the first. `None` when there will be no more.
-    /// Cancel-safe.
+    /// Documents to be indexed, in order for each id; waits for the first. None of them when a drain waits for what was
+    /// given: it should wait in no batch. `None` when there will be no more. Cancel-safe.
     fn poll(&mut self, records_max: usize) -> impl Future<Output = Result<Option<Vec<Work>>, MessengerError>> + Send;
 
     /// Hands over what became of some records; their outputs are empty.
     fn complete(&mut self, outcomes: Vec<Emission>) -> impl Future<Output = Result<(), MessengerError>> + Send;
+
+    /// Asks for the end: nothing new may begin. What has to be finished before, because something behind it has begun,
+    /// goes on coming from `poll`, then `None`, within a bound. Asking again changes nothing.
+    fn drain(&mut self);
 
     /// Ends cleanly: what was handed over is acknowledged and committed, within a bound.
     fn close(&mut self) -> impl Future<Output = ()> + Send;

@@ -32,7 +32,7 @@ mod delivery;
 pub use delivery::Delivery;
 
 /// A record header.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// Name.
     pub name: Arc<str>,

@@ -54,6 +54,7 @@ pub struct Worker<E, M> {
     finished_outputs: usize,
     oldest_finished: Instant,
     stop: Stop,
+    draining: bool,
 }
 
 /// What the pipeline gave.
@@ -68,31 +69,55 @@ impl<E: Env, M: WorkerMessenger> Worker<E, M> {
     pub fn new(env: E, messenger: M, pipeline: &PipelineSpec, config: WorkerConfig, stop: Stop) -> Self {
         let oldest_finished = env.now();
         let pipeline = Pipeline::new(pipeline);
-        Worker { env, messenger, pipeline, config, finished: Vec::new(), finished_outputs: 0, oldest_finished, stop }
+        Worker {
+            env,
+            messenger,
+            pipeline,
+            config,
+            finished: Vec::new(),
+            finished_outputs: 0,
+            oldest_finished,
+            stop,
+            draining: false,
+        }
     }
 
     /// Works until asked to stop, then ends cleanly; or until the messenger can go on no more.
     pub async fn run(mut self) -> Result<(), MessengerError> {
         let stop = self.stop.clone();
         loop {
-            let polled = {
-                let asked = pin!(stop.requested());
-                let poll = pin!(self.messenger.poll(self.config.poll_records_max));
-                match select(asked, poll).await {
-                    Either::Left(_) => None,
+            self.drain_when_asked().await?;
+            let poll = self.messenger.poll(self.config.poll_records_max);
+            let polled = if self.draining {
+                poll.await?
+            } else {
+                match select(pin!(stop.requested()), pin!(poll)).await {
+                    Either::Left(_) => continue,
                     Either::Right((polled, _)) => polled?,
                 }
             };
             let Some(batch) = polled else { break };
             for work in batch {
-                if stop.is_requested() {
-                    break;
+                self.drain_when_asked().await?;
+                // Without a position nothing is done again, so that nothing has to be finished.
+                if !self.draining || work.claim.position().is_some() {
+                    self.process(work).await?;
                 }
-                self.process(work).await?;
             }
             self.hand_over().await?;
         }
         self.messenger.close().await;
+        Ok(())
+    }
+
+    /// Asked to stop, it hands over what is finished and takes only what has to be finished still.
+    async fn drain_when_asked(&mut self) -> Result<(), MessengerError> {
+        if self.draining || !self.stop.is_requested() {
+            return Ok(());
+        }
+        self.draining = true;
+        self.hand_over().await?;
+        self.messenger.drain();
         Ok(())
     }
 

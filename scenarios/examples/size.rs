@@ -96,7 +96,6 @@ fn plan((workers, indexers, partitions): (u32, u32, u32), records: u32) -> Resul
         poll_max: 100,
         batch_size: 50,
         batch_age_micros: 50_000,
-        lanes: 4,
         ..plan.pipeline
     };
     if let Workload::Generated(generated) = &mut plan.workload {

@@ -19,7 +19,7 @@ use crate::progress::Reporter;
 use crate::report;
 use crate::ripgrep;
 use crate::run::{Exit, Outcome, RunOptions, RunReport, Runner, run_fresh};
-use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find};
+use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find, setting};
 
 mod campaign;
 mod dump;
@@ -203,10 +203,14 @@ impl Command {
 }
 
 fn list(terminal: &mut Terminal<'_>) -> Exit {
-    let width = SCENARIOS.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
-    for scenario in SCENARIOS.iter() {
-        let by_name = if scenario.by_default() { "" } else { " Only by name." };
-        terminal.say(format_args!("{:width$}  {}{by_name}", scenario.name, scenario.summary));
+    terminal.say("`explore` runs those with a *, and any other with --scenario NAME.");
+    for group in SCENARIOS.chunk_by(|one, next| (one.source, one.mode) == (next.source, next.mode)) {
+        let width = group.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
+        terminal.say(format_args!("\n{}", setting(group[0].source, group[0].mode)));
+        for scenario in group {
+            let star = if scenario.by_default() { '*' } else { ' ' };
+            terminal.say(format_args!("{star} {:width$}  {}", scenario.name, scenario.summary));
+        }
     }
     Exit::Pass
 }

@@ -130,7 +130,6 @@ fn draw_knobs(scenario: &Scenario, kinds: &[(FaultKind, u32)], draws: &mut Draws
         poll_max: draws.pick(&[1, 16, 100, 500]),
         batch_size: draws.pick(&[1, 10, 50, 100]),
         batch_age_micros: draws.pick(&[5_000, 50_000, 100_000]),
-        lanes: draws.pick(&[1, 2, 4]),
         session_timeout_ms,
         // Kafka's own; a member that beats more seldom hears of a rebalance when it is over.
         heartbeat_ms: (session_timeout_ms / 3).min(3_000),

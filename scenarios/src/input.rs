@@ -250,7 +250,7 @@ fn operation(pairs: Vec<(String, Box<RawValue>)>) -> Result<Op, Reason> {
             // Of a name given twice the last value counts, in the first's place.
             _ => match fields.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, old)) => *old = text.into(),
-                None => fields.push((name, text.into())),
+                None => fields.push((name.into(), text.into())),
             },
         }
     }

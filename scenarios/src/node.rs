@@ -197,7 +197,9 @@ async fn process(
     recording: &Recording,
     role: &str,
 ) -> anyhow::Result<Process<impl Transport>> {
+    // What is wrong with the words is said before any broker is asked.
     pipeline.knobs()?;
+    roles::variant(pipeline.variant.as_deref())?;
     let recorder = history::recorder(recording.history.as_deref(), env.clone())?;
     let node = recording.life(role).recorder(&recorder);
     let transport = connect(&env, &pipeline.kafka).await?;

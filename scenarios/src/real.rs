@@ -49,6 +49,8 @@ use self::judge::Ended;
 const FAULTS_LIMIT: Duration = Duration::from_secs(120);
 /// Longest time from the last fault until the run is complete.
 const HEALED_LIMIT: Duration = Duration::from_secs(120);
+/// The same of a flawed pipeline, which may never complete.
+const FLAWED_LIMIT: Duration = Duration::from_secs(20);
 /// Longest time from completion until nothing lags.
 const QUIET_LIMIT: Duration = Duration::from_secs(60);
 /// How long topics may take until they can be seen.
@@ -129,7 +131,8 @@ async fn drive(real: &RealPlan, site: &Site, folder: PathBuf) -> anyhow::Result<
     let flowed = through_faults(&env, &mut cast, &mut injector).await?;
     let mut ended = Ended::default();
     injector.heal(&mut cast, HEALED_LIMIT).await?;
-    let flowed_after = to_completion(&env, &mut cast, &mut injector, &mut ended).await?;
+    let limit = if real.variant.is_some() { FLAWED_LIMIT } else { HEALED_LIMIT };
+    let flowed_after = to_completion(&env, &mut cast, &mut injector, limit, &mut ended).await?;
     if ended.stuck.is_none() {
         quiet(&env, &transport, &topics, real, &mut cast, &mut injector, &mut ended).await?;
     }
@@ -208,6 +211,7 @@ async fn to_completion(
     env: &TokioEnv,
     cast: &mut Cast,
     injector: &mut Injector,
+    limit: Duration,
     ended: &mut Ended,
 ) -> anyhow::Result<Duration> {
     let started = env.now();
@@ -222,10 +226,10 @@ async fn to_completion(
             }
             return Ok(waited);
         }
-        if waited > HEALED_LIMIT {
-            let limit = HEALED_LIMIT.as_secs();
+        if waited > limit {
             ended.stuck = Some(format!(
-                "{limit} s after the last fault the run is not complete: {} of {} documents are pending",
+                "{} s after the last fault the run is not complete: {} of {} documents are pending",
+                limit.as_secs(),
                 cast.gathered.in_flight(),
                 cast.gathered.published()
             ));

@@ -202,16 +202,16 @@ pub fn unpack(bytes: &[u8]) -> Result<Vec<Op>, PackError> {
         commit += reader.number()? as usize;
         let stamp = commits.get(commit).ok_or(PackError::Damaged("a commit is not in the table"))?;
         let (hash, date) = stamp.split_once(' ').ok_or(PackError::Damaged("a commit has no date"))?;
-        let quoted = |text: &str| serde_json::Value::from(text).to_string().into_boxed_str();
+        let quoted = |text: &str| serde_json::Value::from(text).to_string().into();
         let mut fields: Fields = vec![
-            ("seq".to_owned(), seq.to_string().into()),
-            ("commit".to_owned(), quoted(hash)),
-            ("date".to_owned(), quoted(date)),
+            ("seq".into(), seq.to_string().into()),
+            ("commit".into(), quoted(hash)),
+            ("date".into(), quoted(date)),
         ];
         if kind != OpKind::Delete {
             let blob: String = reader.take(BLOB_LEN)?.iter().map(|byte| format!("{byte:02x}")).collect();
-            fields.push(("blob".to_owned(), quoted(&blob)));
-            fields.push(("size".to_owned(), reader.number()?.to_string().into()));
+            fields.push(("blob".into(), quoted(&blob)));
+            fields.push(("size".into(), reader.number()?.to_string().into()));
         }
         operations.push(Op { id: id.to_owned(), kind, fields });
     }

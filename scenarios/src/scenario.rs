@@ -105,7 +105,7 @@ pub enum Source {
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it shows, in a sentence.
+    /// What goes wrong in it, and which line of defence is removed.
     pub summary: &'static str,
     /// Where the parts run.
     pub mode: Mode,
@@ -186,14 +186,14 @@ fn unversioned(source: Source, mode: Mode) -> &'static [FaultSet] {
 }
 
 fn scenario(source: Source, mode: Mode, faults: FaultSet, versions: bool, drain: bool) -> Scenario {
-    let (prefix, operations) = match source {
-        Source::Generated => ("", ""),
-        Source::Ripgrep => ("ripgrep-", "The history of ripgrep's files, which must end as its tree. "),
+    let prefix = match source {
+        Source::Generated => "",
+        Source::Ripgrep => "ripgrep-",
     };
     let (defence, removed) = match (versions, drain) {
         (true, true) => ("", ""),
-        (false, _) => ("-unversioned", " Without versions on index writes: replay may rewind, the end must be right."),
-        (true, false) => ("-undrained", " Revocations wait for nothing: the versions alone keep the index right."),
+        (false, _) => ("-unversioned", "; without versions"),
+        (true, false) => ("-undrained", "; a revocation waits for nothing"),
     };
     // With one set of faults there is nothing else to tell it by.
     let set = match faults {
@@ -202,32 +202,36 @@ fn scenario(source: Source, mode: Mode, faults: FaultSet, versions: bool, drain:
         other => &format!("-{}", other.name()),
     };
     let name = format!("{prefix}{}{defence}{set}", mode.name());
-    let summary = format!("{operations}{} {}{removed}", where_it_runs(mode), what_goes_wrong(faults, mode));
+    let summary = format!("{}{removed}", what_goes_wrong(faults, mode));
     // Once a process: they live as long as it does.
     Scenario { name: name.leak(), summary: summary.leak(), mode, source, faults, versions, drain }
 }
 
-const fn where_it_runs(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Local => "One process, several lanes;",
-        Mode::Distributed => "Workers and indexers over Kafka;",
-        Mode::Hybrid => "Worker-indexer pairs behind Kafka;",
+/// What flows, and where, in words.
+pub const fn setting(source: Source, mode: Mode) -> &'static str {
+    match (source, mode) {
+        (Source::Generated, Mode::Local) => "Generated operations, in one process with several lanes:",
+        (Source::Generated, Mode::Distributed) => "Generated operations, workers and indexers over Kafka:",
+        (Source::Generated, Mode::Hybrid) => "Generated operations, worker-indexer pairs behind Kafka:",
+        (Source::Ripgrep, Mode::Local) => "The history of ripgrep's files, which must end as its tree, in one process:",
+        (Source::Ripgrep, Mode::Distributed) => "The history of ripgrep's files, workers and indexers over Kafka:",
+        (Source::Ripgrep, Mode::Hybrid) => "The history of ripgrep's files, worker-indexer pairs behind Kafka:",
     }
 }
 
 const fn what_goes_wrong(faults: FaultSet, mode: Mode) -> &'static str {
     match (faults, mode) {
-        (FaultSet::None, _) => "nothing goes wrong.",
-        (FaultSet::Crashes, Mode::Local) => "it is killed, the index survives, and the whole input runs again.",
-        (FaultSet::Crashes, _) => "they are killed and come back.",
-        (FaultSet::Rebalances, _) => "they join, and leave in order.",
-        (FaultSet::Pauses, _) => "they freeze, longer than their sessions and than they may do without a poll.",
-        (FaultSet::Growth, _) => "topics get more partitions in mid-run, noticed late.",
-        (FaultSet::Network, _) => "links are cut each way, slow or reset, answers are lost, producers are full.",
-        (FaultSet::Index, _) => "the index refuses, throttles, is slow and does not answer.",
-        (FaultSet::All, Mode::Local) => "a draw of every fault that one process can have.",
-        (FaultSet::All, _) => "a draw of every fault there is.",
-        (FaultSet::EventsDeleted, _) => "the topic of events is deleted: the run must fail, and say why.",
+        (FaultSet::None, _) => "nothing goes wrong",
+        (FaultSet::Crashes, Mode::Local) => "it is killed, the index survives, and the whole input runs again",
+        (FaultSet::Crashes, _) => "they are killed and come back",
+        (FaultSet::Rebalances, _) => "they join, and leave in order",
+        (FaultSet::Pauses, _) => "they freeze, past their sessions and their poll limits",
+        (FaultSet::Growth, _) => "topics get more partitions in mid-run, noticed late",
+        (FaultSet::Network, _) => "links are cut each way, slow or reset, answers are lost, producers are full",
+        (FaultSet::Index, _) => "the index refuses, throttles, is slow and does not answer",
+        (FaultSet::All, Mode::Local) => "a draw of every fault that one process can have",
+        (FaultSet::All, _) => "a draw of every fault there is",
+        (FaultSet::EventsDeleted, _) => "the topic of events is deleted: the run must fail, and say why",
     }
 }
 

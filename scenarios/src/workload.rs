@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use compact_str::{CompactString, ToCompactString, format_compact};
 use serde::{Deserialize, Serialize};
 use seriatim_sim::history::document_key;
 
@@ -63,7 +64,7 @@ impl OpKind {
 }
 
 /// Fields in their order, each value as JSON text.
-pub type Fields = Vec<(String, Box<str>)>;
+pub type Fields = Vec<(CompactString, CompactString)>;
 
 /// One operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -224,29 +225,29 @@ impl Generated {
             (false, _) => OpKind::Create,
         };
         exists[number] = kind != OpKind::Delete;
-        let mut fields: Fields = vec![(marks::REVISION.to_owned(), revision.to_string().into())];
-        let mut mark = |name: &str, value: String| fields.push((name.to_owned(), value.into()));
+        let mut fields: Fields = vec![(marks::REVISION.into(), revision.to_compact_string())];
+        let mut mark = |name: &'static str, value: CompactString| fields.push((CompactString::const_new(name), value));
         if self.indexes > 0 {
-            mark(marks::INDEX, format!("\"index-{}\"", number % self.indexes as usize));
+            mark(marks::INDEX, format_compact!("\"index-{}\"", number % self.indexes as usize));
         }
         if kind != OpKind::Delete && draws.chance(self.children_permille) {
-            mark(marks::CHILDREN, draws.between(1, u64::from(self.children_max.max(1))).to_string());
+            mark(marks::CHILDREN, draws.between(1, u64::from(self.children_max.max(1))).to_compact_string());
         }
         if kind != OpKind::Delete && draws.chance(self.reject_permille) {
-            mark(marks::REJECT, "true".to_owned());
+            mark(marks::REJECT, "true".into());
         }
         if draws.chance(self.drop_permille) {
-            mark(marks::DROP, "true".to_owned());
+            mark(marks::DROP, "true".into());
         } else if draws.chance(self.fail_permille) {
-            mark(marks::FAIL, "true".to_owned());
+            mark(marks::FAIL, "true".into());
         } else if self.panic_permille > 0 && draws.chance(self.panic_permille) {
-            mark(marks::PANIC, "true".to_owned());
+            mark(marks::PANIC, "true".into());
         }
         if draws.chance(self.slow_permille) {
-            mark(marks::SLOW_MS, draws.between(1, u64::from(self.slow_ms_max.max(1))).to_string());
+            mark(marks::SLOW_MS, draws.between(1, u64::from(self.slow_ms_max.max(1))).to_compact_string());
         }
         if self.stuck_permille > 0 && draws.chance(self.stuck_permille) {
-            mark(marks::STUCK_MS, draws.between(1, u64::from(self.stuck_ms_max.max(1))).to_string());
+            mark(marks::STUCK_MS, draws.between(1, u64::from(self.stuck_ms_max.max(1))).to_compact_string());
         }
         Op { id: format!("doc-{number:03}"), kind, fields }
     }
@@ -285,13 +286,11 @@ impl Expected {
 
     /// The same, where the mark [`marks::INDEX`] names the index of a document if `indexes` says so.
     pub fn in_indexes(operations: &[Op], indexes: bool) -> Expected {
-        let mut expected = Expected::default();
+        let (mut index, mut totals) = (BTreeMap::new(), Totals::default());
         for op in operations {
-            let (index, totals) = (&mut expected.index, &mut expected.totals);
             totals.published += 1;
-            let revision = op.field(marks::REVISION).unwrap_or("null");
             for number in 0..op.children() {
-                index.insert(child_id(&op.id, number), child_document(&op.id, number, revision));
+                index.insert(child_id(&op.id, number), (op, Some(number)));
                 totals.children += 1;
             }
             if op.is_marked(marks::DROP) {
@@ -304,12 +303,17 @@ impl Expected {
             } else {
                 totals.indexed += 1;
                 match op.kind {
-                    OpKind::Create | OpKind::Update => index.insert(op.key(indexes), op.document()),
+                    OpKind::Create | OpKind::Update => index.insert(op.key(indexes), (op, None)),
                     OpKind::Delete => index.remove(&op.key(indexes)),
                 };
             }
         }
-        expected
+        // Most were written over: only what is left is put into words.
+        let document = |(op, child): (&Op, Option<u64>)| match child {
+            Some(number) => child_document(&op.id, number, op.field(marks::REVISION).unwrap_or("null")),
+            None => op.document(),
+        };
+        Expected { index: index.into_iter().map(|(key, last)| (key, document(last))).collect(), totals }
     }
 
     /// Where `actual` (id to document JSON) differs, in id order. Fields named in `ignored` (such as `run_id`) do not
@@ -369,7 +373,7 @@ mod tests {
     use super::*;
 
     fn op(id: &str, kind: OpKind, fields: &[(&str, &str)]) -> Op {
-        Op { id: id.into(), kind, fields: fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).into())).collect() }
+        Op { id: id.into(), kind, fields: fields.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect() }
     }
 
     fn busy() -> Generated {

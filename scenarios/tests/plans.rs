@@ -133,7 +133,6 @@ max_in_flight = 128
 poll_max = 100
 batch_size = 50
 batch_age_micros = 50000
-lanes = 2
 session_timeout_ms = 6000
 heartbeat_ms = 2000
 poll_limit_ms = 30000
@@ -184,7 +183,7 @@ fn a_plan_that_cannot_be_run_names_the_place_and_what_to_write() {
         refused("drain = true", "drain = true\nclients = { assignors = [[\"random\"]] }"),
         refused("mode = \"distributed\"", "mode = \"hybrid\""),
         refused("seed = \"7\"", "seed = \"seven\""),
-        refused("lanes = 2", "lanse = 2"),
+        refused("poll_max = 100", "poll_mxa = 100"),
     ];
     insta::assert_snapshot!(messages.join("\n---\n"));
 }

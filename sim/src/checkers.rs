@@ -17,17 +17,22 @@ use seriatim_core::identity::TopicPartition;
 
 use crate::history::Event;
 
+mod asked;
 mod completion;
 mod facts;
 mod index;
+mod keyed;
 mod offsets;
 mod order;
 mod placement;
 mod polls;
 mod sink;
 
-pub use facts::{AppliedCommit, At, Attempt, Consumer, GroupAssignment, Known, Output, Publish, Role, Run, Span};
+pub use facts::{
+    AppliedCommit, At, Attempt, Consumer, Family, GroupAssignment, Known, Output, Publish, Role, Run, Span,
+};
 pub use index::HistoryIndex;
+pub use keyed::{ByOffset, Keyed};
 
 /// Something that must not happen, and did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

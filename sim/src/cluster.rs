@@ -137,10 +137,17 @@ impl Cluster {
 
     /// When `advance` has something to do next. It may be earlier than that (a session that was renewed), never later.
     pub fn next_deadline(&self) -> Option<Instant> {
-        match (self.cx.inbox.next_arrival(), self.cx.next_timer()) {
-            (Some(arrival), Some(timer)) => Some(arrival.min(timer)),
-            (arrival, timer) => arrival.or(timer),
-        }
+        self.next_arrival().into_iter().chain(self.next_timer()).min()
+    }
+
+    /// When the next request arrives.
+    pub fn next_arrival(&self) -> Option<Instant> {
+        self.cx.inbox.next_arrival()
+    }
+
+    /// When the cluster does something by itself next: answers a fetch without records, ends a session.
+    pub fn next_timer(&self) -> Option<Instant> {
+        self.cx.next_timer()
     }
 
     /// What was applied since the last call, each with its time. Drain it regularly, it only grows.

@@ -34,9 +34,9 @@ const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 /// The rolling hash of a history. FNV-1a's step over words, so that it costs little; integers of every width are taken
-/// as 64 bits, which keeps it the same on every machine of one byte order.
+/// as 64 bits, which keeps it the same on every machine of one byte order. Never for what an adversary chooses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RollingHash(u64);
+pub struct RollingHash(u64);
 
 impl Default for RollingHash {
     fn default() -> Self {

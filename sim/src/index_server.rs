@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use seriatim_core::index::memory::MemoryIndex;
 use seriatim_core::index::{Action, Backend, BackendError, IndexOp, ItemOutcome};
 
 use crate::executor::lock;
-use crate::history::{self, Recorder, What};
+use crate::history::{Recorder, What};
 use crate::network::Host;
 use crate::recorded::index_write;
 use crate::trace::Trace;
@@ -62,6 +63,30 @@ pub(crate) struct IndexServer {
     answers: BTreeMap<u64, Answer>,
     next: u64,
     hook: Option<IndexHook>,
+}
+
+/// A write as the trace has it.
+struct Written<'a> {
+    sender: &'a Arc<str>,
+    op: &'a IndexOp,
+    outcome: &'a ItemOutcome,
+}
+
+impl Hash for Written<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let IndexOp { index, id, version, action, .. } = self.op;
+        (self.sender, index, id, version, self.outcome).hash(state);
+        if let Action::Upsert(body) = action {
+            state.write(body);
+        }
+    }
+}
+
+impl fmt::Display for Written<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IndexOp { id, version, .. } = self.op;
+        write!(f, "{} {id} {version:?} {:?}", self.sender, self.outcome)
+    }
 }
 
 enum Answer {
@@ -143,8 +168,7 @@ impl IndexServer {
             } else {
                 self.write(at, &bulk.sender, op, &node, recorder)
             };
-            let body = if let Action::Upsert(body) = &op.action { history::body_hash(body) } else { 0 };
-            trace.push(at, &node, body, format_args!("{} {} {:?} {outcome:?}", bulk.sender, op.id, op.version));
+            trace.push(at, &node, &Written { sender: &bulk.sender, op, outcome: &outcome });
             outcomes.push(outcome);
         }
         outcomes
@@ -232,7 +256,7 @@ impl SimIndex {
                 (None, give_up_at)
             } else {
                 let (id, at) = inner.index.submit(host.now() + there, host.life.node.clone(), ops);
-                inner.nudge(at + host.shared.grace());
+                inner.nudge(at + host.shared.patience());
                 (Some(id), at + back)
             }
         };

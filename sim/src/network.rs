@@ -118,10 +118,16 @@ impl Shared {
         inner
     }
 
-    /// How long after it is due the ticker applies what nobody else did: a round trip's longest way back, so that the
-    /// sender of a request is nearly always there first.
-    pub(crate) fn grace(&self) -> Duration {
+    /// How long after it is due the ticker does what the cluster does by itself: a round trip's longest way back, so
+    /// that somebody else has nearly always come by.
+    fn grace(&self) -> Duration {
         Duration::from_micros(self.config.latency_max_micros + 1)
+    }
+
+    /// How long after its arrival the ticker applies a request. Only one whose sender died waits for that, and only
+    /// when nobody else comes by; every other sender applies its own.
+    pub(crate) fn patience(&self) -> Duration {
+        50 * self.grace()
     }
 
     /// Drives the servers for ever. One task of the world.
@@ -129,7 +135,9 @@ impl Shared {
         loop {
             let mut sleep = {
                 let mut inner = self.current();
-                let armed = inner.next_deadline().map(|at| at + self.grace());
+                let timer = inner.cluster.next_timer().map(|at| at + self.grace());
+                let arrivals = inner.cluster.next_arrival().into_iter().chain(inner.index.next_arrival());
+                let armed = arrivals.min().map(|at| at + self.patience()).into_iter().chain(timer).min();
                 inner.ticker = Ticker { armed, ..Ticker::default() };
                 armed.map(|at| self.executor.sleep_until(at))
             };
@@ -169,15 +177,11 @@ impl Inner {
         }
         self.index.advance(now, &mut self.trace, &self.recorder);
         for (at, audit) in self.cluster.drain_audit() {
-            self.trace.push(at, &self.kafka, 0, format_args!("{audit:?}"));
+            self.trace.push(at, &self.kafka, &audit);
             if let Some(what) = history_of(audit) {
                 self.recorder.record(&self.kafka, 0, what);
             }
         }
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        [self.cluster.next_deadline(), self.index.next_arrival()].into_iter().flatten().min()
     }
 
     /// Wakes the ticker when it sleeps past `at`.

@@ -1,11 +1,11 @@
 //! The trace of a run: one line an event, and a rolling hash over all of them.
 //!
-//! Two runs of one seed must give the same hash; where they do not, their traces show the first difference. Request
-//! payloads are hashed, not shown.
+//! Two runs of one seed must give the same hash; where they do not, their traces show the first difference. The hash
+//! covers the facts of an event, payloads of requests too; the words of a line are only made where lines are kept.
 
 use std::collections::VecDeque;
-use std::fmt::Write;
-use std::hash::Hasher;
+use std::fmt::{Display, Write};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use seriatim_core::env::Instant;
@@ -15,7 +15,7 @@ use crate::history::RollingHash;
 /// How much of the trace is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceMode {
-    /// The last so many lines.
+    /// The last so many lines. With none, no line is ever put into words, which a run notices in its speed.
     Ring(usize),
     /// All of it.
     Full,
@@ -51,8 +51,14 @@ impl Trace {
         Trace { mode, lines: VecDeque::new(), hash: RollingHash::default(), events: 0 }
     }
 
-    /// Adds an event; `digest` stands for what `text` does not show.
-    pub(crate) fn push(&mut self, at: Instant, node: &Arc<str>, digest: u64, text: std::fmt::Arguments<'_>) {
+    /// Adds an event.
+    pub(crate) fn push(&mut self, at: Instant, node: &Arc<str>, event: &(impl Display + Hash)) {
+        (at, node).hash(&mut self.hash);
+        event.hash(&mut self.hash);
+        self.events += 1;
+        if self.mode == TraceMode::Ring(0) {
+            return;
+        }
         // A full ring gives its oldest line's buffer to the newest.
         let mut buffer = match self.mode {
             TraceMode::Ring(limit) if self.lines.len() >= limit => {
@@ -62,15 +68,8 @@ impl Trace {
         };
         buffer.clear();
         // Writing to a String does not fail.
-        let _ = buffer.write_fmt(text);
-        self.hash.write_u64(at.as_micros());
-        self.hash.write_u64(digest);
-        self.hash.write(node.as_bytes());
-        self.hash.write(buffer.as_bytes());
-        self.events += 1;
-        if self.mode != TraceMode::Ring(0) {
-            self.lines.push_back(TraceLine { at, node: node.clone(), text: buffer });
-        }
+        let _ = write!(buffer, "{event}");
+        self.lines.push_back(TraceLine { at, node: node.clone(), text: buffer });
     }
 
     /// Hash of every event so far.
@@ -98,7 +97,7 @@ mod tests {
         let run = |mode, first: &str| {
             let mut trace = Trace::new(mode);
             for text in [first, "b", "c"] {
-                trace.push(Instant::from_micros(1), &node, 0, format_args!("{text}"));
+                trace.push(Instant::from_micros(1), &node, &text);
             }
             (trace.hash(), trace.lines().map(|line| line.text.clone()).collect::<Vec<_>>())
         };

@@ -316,7 +316,7 @@ impl World {
     /// Writes a line into the trace.
     pub fn note(&self, node: &str, text: &str) {
         let now = self.now();
-        self.shared.lock().trace.push(now, &node.into(), 0, format_args!("{text}"));
+        self.shared.lock().trace.push(now, &node.into(), &text);
     }
 
     fn with_slot<R>(&self, name: &str, may_be_new: bool, act: impl FnOnce(&mut Slot) -> R) -> R {

@@ -474,6 +474,10 @@ impl<M: WorkerMessenger> WorkerMessenger for Half<M> {
         self.0.send(emissions).await
     }
 
+    fn drain(&mut self) {
+        self.0.drain();
+    }
+
     async fn close(&mut self) {
         self.0.close().await;
     }
@@ -487,6 +491,10 @@ impl<M: IndexerMessenger> IndexerMessenger for Half<M> {
 
     async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
         self.0.complete(outcomes).await
+    }
+
+    fn drain(&mut self) {
+        self.0.drain();
     }
 
     async fn close(&mut self) {

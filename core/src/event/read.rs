@@ -6,7 +6,7 @@ use compact_str::CompactString;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Event, EventKind, EventPosition};
+use super::{Event, EventKind, EventPosition, own};
 use crate::identity::{RunId, Ticket};
 
 /// A record that is not an event, or not events.
@@ -123,6 +123,10 @@ pub fn decode_batch(value: &[u8]) -> Result<Vec<Event>, EventError> {
     let mut events = Vec::new();
     for (at, line) in text.split('\n').enumerate() {
         if line.is_empty() {
+            continue;
+        }
+        if let Some(event) = own::read_line(line, events.last()) {
+            events.push(event);
             continue;
         }
         let not_an_event = |reason: String| EventError::NotAnEvent { line: at + 1, reason };

@@ -23,11 +23,15 @@ impl Backend for Scripted {
 #[derive(Clone, Default)]
 struct One {
     given: bool,
+    draining: bool,
     events: Arc<Mutex<Vec<Event>>>,
 }
 
 impl IndexerMessenger for One {
     async fn poll(&mut self, _: usize) -> Result<Option<Vec<Work>>, MessengerError> {
+        if self.draining {
+            return Ok(None);
+        }
         if std::mem::replace(&mut self.given, true) {
             std::future::pending::<()>().await;
         }
@@ -38,6 +42,10 @@ impl IndexerMessenger for One {
     async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
         self.events.lock().unwrap().extend(outcomes.into_iter().flat_map(|outcome| outcome.events));
         Ok(())
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
     }
 
     async fn close(&mut self) {}
@@ -117,6 +125,8 @@ impl IndexerMessenger for Busy {
     async fn complete(&mut self, _: Vec<Emission>) -> Result<(), MessengerError> {
         Ok(())
     }
+
+    fn drain(&mut self) {}
 
     async fn close(&mut self) {}
 }

@@ -19,14 +19,13 @@ struct Hold {
     cell: Arc<Cell>,
     position: Position,
     bytes: usize,
-    begun: AtomicBool,
     failed: AtomicBool,
 }
 
 impl Claim {
     pub(super) fn new(cell: Arc<Cell>, position: Position, bytes: usize) -> Self {
-        let (begun, failed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Claim { hold: Some(Arc::new(Hold { cell, position, bytes, begun, failed })), finished: false }
+        let failed = AtomicBool::new(false);
+        Claim { hold: Some(Arc::new(Hold { cell, position, bytes, failed })), finished: false }
     }
 
     /// A claim on something that nobody can take away and that needs no commit.
@@ -55,13 +54,7 @@ impl Claim {
         if state.end.is_some() {
             return false;
         }
-        // Parts share one beginning, which is noted under the lock so that it is counted once.
-        if hold.begun.load(Ordering::Relaxed) {
-            return state.custody.is_held(&hold.position);
-        }
-        let begins = state.custody.begin(&hold.position);
-        hold.begun.store(begins, Ordering::Relaxed);
-        begins
+        state.custody.begin(&hold.position)
     }
 
     /// Says that everything about this part is acknowledged.
@@ -89,6 +82,6 @@ impl Drop for Claim {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.cell.settled(&self.position, self.bytes, *self.begun.get_mut(), !*self.failed.get_mut());
+        self.cell.settled(&self.position, self.bytes, !*self.failed.get_mut());
     }
 }

@@ -1,8 +1,15 @@
 //! Custody of partitions: which records are out, what may be committed, when a revoked partition may be given back.
 //!
-//! The rules of a rebalance live here and nowhere else. On `Revoking` a partition drains: nothing new may begin, what
-//! has a request out is awaited, the low-water mark is committed, and the event is released whole. On `Lost` the
-//! partition is gone at once and late answers change nothing. [`crate::intake`] carries the decisions out.
+//! The rules of a rebalance live here and nowhere else. On `Revoking` a partition drains: what lies at or below the
+//! highest record that has begun is finished, what lies above is abandoned, the low-water mark is committed, and the
+//! event is released whole. On `Lost` the partition is gone at once and late answers change nothing. [`crate::intake`]
+//! carries the decisions out.
+//!
+//! With several lanes or batches, what has begun may lie above what has not. Were that abandoned, the mark would stay
+//! below effects that were had, and the next owner would have them again: an older write behind a newer one. So it may
+//! begin while its partition drains, and is awaited like the rest. The commit of a drain that ends in time then covers
+//! all that had an effect, and nothing of it is replayed; order per key holds without versions. At the deadline what is
+//! unresolved counts as lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -42,7 +49,7 @@ pub enum Step {
     Release {
         /// The event.
         event: RebalanceId,
-        /// Requests that were out when the deadline passed: the partitions count as lost.
+        /// Records that had to be finished and were not when the deadline passed: the partitions count as lost.
         unresolved: usize,
     },
     /// Everything is drained and committed after [`Custody::close`], or its time is over: give back what
@@ -61,11 +68,19 @@ const COMMIT_METADATA: &str = "seriatim/1";
 #[derive(Debug)]
 struct Part {
     epoch: Epoch,
-    draining: bool,
-    /// Records with a request out.
-    begun: usize,
+    /// One past the highest offset that has begun: all below it is finished in a drain.
+    begun: i64,
+    /// Once it drains: records below `begun` that are not settled.
+    draining: Option<usize>,
     /// A commit was refused for good: wait for what the coordinator says next.
     barred: bool,
+}
+
+impl Part {
+    /// Whether the record at `offset` may have effects.
+    fn admits(&self, offset: i64) -> bool {
+        self.draining.is_none() || offset < self.begun
+    }
 }
 
 #[derive(Debug)]
@@ -110,20 +125,19 @@ impl Custody {
     pub fn assigned(&mut self, assignments: &[Assignment]) {
         for new in assignments {
             self.tracker.assign(new.partition.clone(), new.epoch, new.start);
-            let draining = self.closing;
-            self.parts.insert(new.partition.clone(), Part { epoch: new.epoch, draining, begun: 0, barred: false });
+            let draining = self.closing.then_some(0);
+            let part = Part { epoch: new.epoch, begun: new.start, draining, barred: false };
+            self.parts.insert(new.partition.clone(), part);
             if let Some(close) = self.departures.iter_mut().find(|departure| departure.event.is_none()) {
                 close.partitions.push((new.partition.clone(), new.epoch));
             }
         }
     }
 
-    /// These partitions will go: nothing of them begins any more.
+    /// These partitions will go: nothing of them begins any more above what has begun.
     pub fn revoking(&mut self, event: RebalanceId, partitions: Vec<(TopicPartition, Epoch)>, deadline: Instant) {
         for (partition, epoch) in &partitions {
-            if let Some(part) = self.current(partition, *epoch) {
-                part.draining = true;
-            }
+            self.drain(partition, *epoch);
         }
         self.departures.push_back(Departure { event: Some(event), partitions, deadline: Some(deadline) });
     }
@@ -142,10 +156,10 @@ impl Custody {
             return;
         }
         self.closing = true;
-        let mut partitions = Vec::new();
-        for (partition, part) in &mut self.parts {
-            part.draining = true;
-            partitions.push((partition.clone(), part.epoch));
+        let owned = self.parts.iter().map(|(partition, part)| (partition.clone(), part.epoch));
+        let partitions: Vec<_> = owned.collect();
+        for (partition, epoch) in &partitions {
+            self.drain(partition, *epoch);
         }
         self.departures.push_back(Departure { event: None, partitions, deadline: Some(deadline) });
     }
@@ -163,7 +177,8 @@ impl Custody {
     /// A record was delivered. False, and nothing is noted, when its partition is not in active custody.
     pub fn taken(&mut self, position: &Position) -> bool {
         let Position { partition, offset, epoch } = position;
-        let Some(part) = self.parts.get_mut(partition).filter(|part| part.epoch == *epoch && !part.draining) else {
+        let Some(part) = self.parts.get_mut(partition).filter(|part| part.epoch == *epoch && part.draining.is_none())
+        else {
             return false;
         };
         if !self.tracker.taken(partition, *epoch, *offset) {
@@ -175,38 +190,35 @@ impl Custody {
         true
     }
 
-    /// Whether work on the record may go on: its partition is here and not draining.
+    /// Whether work on the record may go on: [`Custody::begin`] would allow it.
     pub fn is_active(&self, position: &Position) -> bool {
-        self.parts.get(&position.partition).is_some_and(|part| part.epoch == position.epoch && !part.draining)
+        let part = self.parts.get(&position.partition).filter(|part| part.epoch == position.epoch);
+        part.is_some_and(|part| part.admits(position.offset))
     }
 
-    /// Whether a side effect that has begun may be repeated: its partition is still here.
-    pub fn is_held(&self, position: &Position) -> bool {
-        self.parts.get(&position.partition).is_some_and(|part| part.epoch == position.epoch)
-    }
-
-    /// The first side effect of the record is about to start. False: it must not.
+    /// A side effect of the record, the first or another, is about to start. False: it must not.
     pub fn begin(&mut self, position: &Position) -> bool {
-        match self.current(&position.partition, position.epoch) {
-            Some(part) if !part.draining => {
-                part.begun += 1;
-                true
-            }
-            _ => false,
-        }
+        let Position { partition, offset, epoch } = position;
+        let Some(part) = self.current(partition, *epoch).filter(|part| part.admits(*offset)) else { return false };
+        part.begun = part.begun.max(offset + 1);
+        true
     }
 
-    /// A record that was taken is done with: `begun` as [`Custody::begin`] said, `done` when everything about it is
-    /// acknowledged. Under an epoch that is not current nothing changes but the room. True when the next step may have
-    /// changed.
-    pub fn settled(&mut self, position: &Position, begun: bool, done: bool) -> bool {
+    /// A record that was taken is done with: `done` when everything about it is acknowledged. Under an epoch that is not
+    /// current nothing changes but the room. True when the next step may have changed.
+    pub fn settled(&mut self, position: &Position, done: bool) -> bool {
+        let Position { partition, offset, epoch } = position;
         self.held = self.held.saturating_sub(1);
-        let Some(part) = self.current(&position.partition, position.epoch) else { return false };
-        if begun {
-            part.begun = part.begun.saturating_sub(1);
+        let Some(part) = self.current(partition, *epoch) else { return false };
+        if let Part { begun, draining: Some(unsettled), .. } = part
+            && *offset < *begun
+        {
+            *unsettled = unsettled.saturating_sub(1);
         }
         if done {
-            self.tracker.done(&position.partition, position.epoch, position.offset);
+            self.tracker.done(partition, *epoch, *offset);
+        } else {
+            self.tracker.abandoned(partition, *epoch, *offset);
         }
         !self.departures.is_empty() || self.commit_at.is_none()
     }
@@ -242,6 +254,16 @@ impl Custody {
     /// came between, and the low-water mark is committed again.
     pub fn read_back(&mut self, partition: &TopicPartition, epoch: Epoch, committed: i64) {
         self.tracker.read_committed(partition, epoch, committed);
+    }
+
+    /// Whether this consumer wants to leave.
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Whether a drain waits for records to be finished.
+    pub fn is_awaiting(&self) -> bool {
+        self.parts.values().any(|part| part.draining.is_some_and(|unsettled| unsettled > 0))
     }
 
     /// The earliest deadline of a drain.
@@ -333,12 +355,18 @@ impl Custody {
         })
     }
 
-    /// Records of these partitions with a request out.
+    /// Records of these partitions that have to be finished first.
     fn unresolved(&self, partitions: &[(TopicPartition, Epoch)]) -> usize {
         let held = |(partition, epoch): &(TopicPartition, Epoch)| {
-            self.parts.get(partition).filter(|part| part.epoch == *epoch).map(|part| part.begun)
+            self.parts.get(partition).filter(|part| part.epoch == *epoch).and_then(|part| part.draining)
         };
         partitions.iter().filter_map(held).sum()
+    }
+
+    /// From now on nothing of the partition begins above what has begun.
+    fn drain(&mut self, partition: &TopicPartition, epoch: Epoch) {
+        let Some(part) = self.parts.get_mut(partition).filter(|part| part.epoch == epoch) else { return };
+        part.draining.get_or_insert_with(|| self.tracker.in_flight_below(partition, part.begun));
     }
 
     fn commits(&self, wanted: impl Fn(&TopicPartition) -> bool) -> Vec<Commit> {

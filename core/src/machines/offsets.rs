@@ -32,7 +32,15 @@ struct Partition {
 #[derive(Debug)]
 struct Taken {
     offset: i64,
-    done: bool,
+    fate: Fate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Out,
+    Done,
+    /// Nobody works on it any more, and it is not done.
+    Abandoned,
 }
 
 impl Partition {
@@ -75,7 +83,7 @@ impl OffsetTracker {
         if offset < held.next {
             return false;
         }
-        held.window.push_back(Taken { offset, done: false });
+        held.window.push_back(Taken { offset, fate: Fate::Out });
         held.in_flight += 1;
         held.next = offset + 1;
         true
@@ -84,16 +92,26 @@ impl OffsetTracker {
     /// Notes that the record at `offset` is done. False, and no change, when `epoch` is not current, or when no such
     /// record is in flight.
     pub fn done(&mut self, partition: &TopicPartition, epoch: Epoch, offset: i64) -> bool {
-        let Some(held) = self.current(partition, epoch) else { return false };
-        let Some(taken) = held.index_of(offset).and_then(|index| held.window.get_mut(index)) else { return false };
-        if std::mem::replace(&mut taken.done, true) {
-            return false;
-        }
-        held.in_flight -= 1;
-        while held.window.front().is_some_and(|first| first.done) {
+        let Some(held) = self.settle(partition, epoch, offset, Fate::Done) else { return false };
+        while held.window.front().is_some_and(|first| first.fate == Fate::Done) {
             held.window.pop_front();
         }
         true
+    }
+
+    /// Notes that the record at `offset` will not be done under `epoch`: the mark stays below it, and nobody need wait
+    /// for it. False, and no change, when `epoch` is not current, or when no such record is in flight.
+    pub fn abandoned(&mut self, partition: &TopicPartition, epoch: Epoch, offset: i64) -> bool {
+        self.settle(partition, epoch, offset, Fate::Abandoned).is_some()
+    }
+
+    fn settle(&mut self, partition: &TopicPartition, epoch: Epoch, offset: i64, fate: Fate) -> Option<&mut Partition> {
+        let held = self.current(partition, epoch)?;
+        let index = held.index_of(offset)?;
+        let taken = held.window.get_mut(index).filter(|taken| taken.fate == Fate::Out)?;
+        taken.fate = fate;
+        held.in_flight -= 1;
+        Some(held)
     }
 
     /// The next offset to commit of `partition`, when it is above what was committed: the lowest offset that is taken
@@ -141,24 +159,26 @@ impl OffsetTracker {
         self.partitions.get(partition).map(|held| held.epoch)
     }
 
-    /// Records of `partition` that are taken and not done.
+    /// Records of `partition` that are taken, and neither done nor abandoned.
     pub fn in_flight(&self, partition: &TopicPartition) -> usize {
         self.partitions.get(partition).map_or(0, |held| held.in_flight)
     }
 
-    /// Records that are taken and not done.
+    /// The same of those below `offset`. It looks at each that is remembered.
+    pub fn in_flight_below(&self, partition: &TopicPartition, offset: i64) -> usize {
+        let Some(held) = self.partitions.get(partition) else { return 0 };
+        let below = held.window.iter().take_while(|taken| taken.offset < offset);
+        below.filter(|taken| taken.fate == Fate::Out).count()
+    }
+
+    /// Records that are taken, and neither done nor abandoned.
     pub fn in_flight_total(&self) -> usize {
         self.partitions.values().map(|held| held.in_flight).sum()
     }
 
-    /// Records of `partition` that are remembered: those in flight, and the done ones behind the first of them.
+    /// Records of `partition` that are remembered: those not done, and the done ones behind the first of them.
     pub fn held(&self, partition: &TopicPartition) -> usize {
         self.partitions.get(partition).map_or(0, |held| held.window.len())
-    }
-
-    /// The lowest offset of `partition` that is taken and not done.
-    pub fn oldest_in_flight(&self, partition: &TopicPartition) -> Option<i64> {
-        self.partitions.get(partition)?.window.front().map(|first| first.offset)
     }
 
     fn current(&mut self, partition: &TopicPartition, epoch: Epoch) -> Option<&mut Partition> {
@@ -208,7 +228,7 @@ mod tests {
         tracker.taken(&tp, Epoch(2), 0);
         assert!(!tracker.done(&tp, Epoch(1), 0) && !tracker.committed(&tp, Epoch(1), 1));
         assert!(!tracker.remove(&tp, Epoch(1)) && !tracker.assign(tp.clone(), Epoch(1), 0));
-        assert_eq!(tracker.oldest_in_flight(&tp), Some(0));
+        assert_eq!(tracker.in_flight(&tp), 1);
         assert!(tracker.done(&tp, Epoch(2), 0) && !tracker.done(&tp, Epoch(2), 0));
     }
 
@@ -227,6 +247,7 @@ mod tests {
         Assign { start: i64 },
         Taken { skip: i64, stale: bool },
         Done { pick: usize, stale: bool },
+        Abandoned { pick: usize, stale: bool },
         Commit { stale: bool },
         Remove { stale: bool },
     }
@@ -237,29 +258,35 @@ mod tests {
             1 => (0..5i64).prop_map(|start| Step::Assign { start }),
             8 => (0..3i64, stale()).prop_map(|(skip, stale)| Step::Taken { skip, stale }),
             8 => (0..8usize, stale()).prop_map(|(pick, stale)| Step::Done { pick, stale }),
+            1 => (0..8usize, stale()).prop_map(|(pick, stale)| Step::Abandoned { pick, stale }),
             3 => stale().prop_map(|stale| Step::Commit { stale }),
             1 => stale().prop_map(|stale| Step::Remove { stale }),
         ];
         (0..2, step)
     }
 
-    /// Everything taken, everything done; the mark is computed from scratch.
+    /// Everything taken, done and abandoned; the mark is computed from scratch.
     #[derive(Default)]
     struct Model {
         start: i64,
         committed: i64,
         taken: BTreeSet<i64>,
         done: BTreeSet<i64>,
+        abandoned: BTreeSet<i64>,
     }
 
     impl Model {
         fn in_flight(&self) -> Vec<i64> {
-            self.taken.difference(&self.done).copied().collect()
+            self.taken
+                .iter()
+                .filter(|offset| !self.done.contains(offset) && !self.abandoned.contains(offset))
+                .copied()
+                .collect()
         }
 
         fn low_water(&self) -> i64 {
             let end = self.taken.last().map_or(self.start, |last| last + 1);
-            self.in_flight().first().copied().unwrap_or(end)
+            self.taken.difference(&self.done).next().copied().unwrap_or(end)
         }
     }
 
@@ -290,10 +317,18 @@ mod tests {
                     }
                     (Step::Done { pick, stale }, Some((epoch, model))) => {
                         let offset = model.in_flight().get(pick).copied().unwrap_or(pick as i64);
-                        let fresh = !stale && model.taken.contains(&offset) && !model.done.contains(&offset);
+                        let fresh = !stale && model.in_flight().contains(&offset);
                         prop_assert_eq!(tracker.done(&tp, epoch_of(stale, *epoch), offset), fresh);
                         if fresh {
                             model.done.insert(offset);
+                        }
+                    }
+                    (Step::Abandoned { pick, stale }, Some((epoch, model))) => {
+                        let offset = model.in_flight().get(pick).copied().unwrap_or(pick as i64);
+                        let fresh = !stale && model.in_flight().contains(&offset);
+                        prop_assert_eq!(tracker.abandoned(&tp, epoch_of(stale, *epoch), offset), fresh);
+                        if fresh {
+                            model.abandoned.insert(offset);
                         }
                     }
                     (Step::Commit { stale }, Some((epoch, model))) => {
@@ -319,7 +354,10 @@ mod tests {
                     let expected = (model.low_water() > model.committed).then_some((*epoch, model.low_water()));
                     prop_assert_eq!(tracker.low_water(&tp), expected);
                     prop_assert_eq!(tracker.in_flight(&tp), model.in_flight().len());
-                    prop_assert_eq!(tracker.oldest_in_flight(&tp), model.in_flight().first().copied());
+                    for below in 0..20 {
+                        let expected = model.in_flight().iter().filter(|offset| **offset < below).count();
+                        prop_assert_eq!(tracker.in_flight_below(&tp, below), expected);
+                    }
                     committable.extend(expected.map(|(epoch, offset)| (tp.clone(), epoch, offset)));
                 }
                 prop_assert_eq!(tracker.committable(), committable);

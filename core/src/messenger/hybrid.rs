@@ -22,13 +22,15 @@
 //!
 //! # Rebalances and ends
 //! Handing over begins a record ([`Claim::begin`](crate::intake::Claim::begin)). On `Revoking` what has begun is
-//! finished, queued or not, and what waits for a worker is abandoned. On `Lost` parts that are queued fail at the
-//! indexer's fence and change nothing. A full queue makes workers wait while polling goes on; they stop waiting when
-//! the membership ends. When a half closes, workers get no more; the last worker to close ends the queue, which the
-//! indexers drain, and leaves the group when all that has begun is committed, within the intake's close limit. An
-//! indexer that closes first abandons its lane.
+//! finished, queued or not, and so is what waits below it for a slower worker; what waits above it is abandoned. On
+//! `Lost` parts that are queued fail at the indexer's fence and change nothing. A full queue makes workers wait while
+//! polling goes on; they stop waiting when the membership ends. When a half drains, so does the pair: workers get what
+//! their lanes hold, and no more; the last worker to close ends the queue, which the indexers empty, and leaves the
+//! group when all that has begun is committed, within the intake's close limit. An indexer that closes before its queue
+//! has ended abandons its lane.
 
 use std::fmt;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -43,7 +45,6 @@ use super::lane_queue::{LaneQueue, Queued};
 use super::{Emission, IndexerMessenger, MessengerError, MessengerFactory, Payload, Sides, Work, WorkerMessenger};
 use crate::env::Env;
 use crate::intake::{FailureHandle, Intake, IntakeEnd};
-use crate::stop::Stop;
 use crate::transport::{ErrorKind, Transport, TransportError};
 
 /// How a pair works.
@@ -123,7 +124,6 @@ impl<E: Env, T: Transport> HybridMessengers<E, T> {
             // Bounded by the intake: what waits here is taken and not settled.
             source: LaneQueue::new(config.workers, usize::MAX, usize::MAX),
             dest: LaneQueue::new(config.indexers, config.lane_records_max, config.queue_bytes_max),
-            closing: Stop::new(),
             close_limit: config.kafka.worker.close_limit + Duration::from_secs(1),
             workers_closed: AtomicUsize::new(0),
         });
@@ -150,7 +150,7 @@ impl<E: Env, T: Transport> MessengerFactory for HybridMessengers<E, T> {
     async fn indexer(&self) -> Result<Self::Indexer, MessengerError> {
         let pair = self.pair().await?;
         let lane = pair.dest.join("lane of another indexer")?;
-        Ok(HybridIndexer { pair, lane, closed: false })
+        Ok(HybridIndexer { pair, lane, closed: false, owed: false })
     }
 
     async fn publisher(&self) -> Result<Self::Publisher, MessengerError> {
@@ -190,8 +190,6 @@ struct Pair<E: Env, T: Transport> {
     outbox: Outbox<E, T::Producer>,
     source: LaneQueue<Taken>,
     dest: LaneQueue<Work>,
-    /// A half has closed: workers get no more.
-    closing: Stop,
     close_limit: Duration,
     workers_closed: AtomicUsize,
 }
@@ -205,8 +203,12 @@ impl<E: Env, T: Transport> fmt::Debug for Pair<E, T> {
 }
 
 impl<E: Env, T: Transport> Pair<E, T> {
+    fn drain(&self) {
+        self.end.drain(self.env.now());
+    }
+
     fn is_open(&self) -> bool {
-        !self.closing.is_requested() && self.end.outcome().is_none()
+        !self.end.is_draining() && self.end.outcome().is_none()
     }
 
     /// The error that ended the membership, if one did.
@@ -251,17 +253,15 @@ impl<E: Env, T: Transport> WorkerMessenger for HybridWorker<E, T> {
     async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
         let pair = &self.pair;
         loop {
-            let closing = pin!(pair.closing.requested());
             let taken = pin!(pair.source.take(self.lane, records_max));
             let pulled = pin!(pair.pull(records_max));
-            match select(closing, select(taken, pulled)).await {
-                Either::Left(_) => return Ok(None),
-                Either::Right((Either::Left((taken, _)), _)) => {
-                    return Ok(Some(taken.into_iter().map(|taken| taken.work).collect()));
-                }
-                Either::Right((Either::Right((pulled, _)), _)) => {
+            match select(taken, pulled).await {
+                Either::Left((taken, _)) if taken.is_empty() => return Ok(None),
+                Either::Left((taken, _)) => return Ok(Some(taken.into_iter().map(|taken| taken.work).collect())),
+                Either::Right((pulled, _)) => {
                     if !pulled? {
-                        return Ok(None);
+                        // All is filed that ever will be: what waits in the lanes is the rest.
+                        pair.source.end();
                     }
                 }
             }
@@ -291,10 +291,14 @@ impl<E: Env, T: Transport> WorkerMessenger for HybridWorker<E, T> {
         match select(sent, pin!(pair.end.ended())).await {
             Either::Left((true, _)) => Ok(()),
             // What an indexer that closed would have indexed is abandoned: its next owner does.
-            Either::Left((false, _)) if pair.closing.is_requested() => Ok(()),
+            Either::Left((false, _)) if pair.end.is_draining() => Ok(()),
             Either::Left((false, _)) => Err(MessengerError::Closed("indexer")),
             Either::Right(_) => pair.outcome(),
         }
+    }
+
+    fn drain(&mut self) {
+        self.pair.drain();
     }
 
     async fn close(&mut self) {
@@ -302,7 +306,7 @@ impl<E: Env, T: Transport> WorkerMessenger for HybridWorker<E, T> {
             return;
         }
         let pair = &self.pair;
-        pair.closing.request();
+        pair.drain();
         let closed = pair.workers_closed.fetch_add(1, Ordering::AcqRel) + 1;
         if closed == pair.source.consumers() {
             pair.dest.end();
@@ -327,15 +331,26 @@ pub struct HybridIndexer<E: Env, T: Transport> {
     pair: Arc<Pair<E, T>>,
     lane: usize,
     closed: bool,
+    /// Something was given since it last heard that a drain waits.
+    owed: bool,
 }
 
 impl<E: Env, T: Transport> IndexerMessenger for HybridIndexer<E, T> {
     async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
-        let ended = pin!(self.pair.end.ended());
-        let taken = pin!(self.pair.dest.take(self.lane, records_max));
-        match select(ended, taken).await {
-            Either::Left(_) => self.pair.outcome().map(|()| None),
-            Either::Right((taken, _)) => Ok((!taken.is_empty()).then_some(taken)),
+        let (pair, owed) = (&self.pair, self.owed);
+        let ended = pin!(pair.end.ended());
+        let taken = pin!(pair.dest.take(self.lane, records_max));
+        let awaited = pin!(async { if owed { pair.end.awaited().await } else { pending().await } });
+        match select(ended, select(taken, awaited)).await {
+            Either::Left(_) => pair.outcome().map(|()| None),
+            Either::Right((Either::Left((taken, _)), _)) => {
+                self.owed = true;
+                Ok((!taken.is_empty()).then_some(taken))
+            }
+            Either::Right((Either::Right(_), _)) => {
+                self.owed = false;
+                Ok(Some(Vec::new()))
+            }
         }
     }
 
@@ -344,11 +359,15 @@ impl<E: Env, T: Transport> IndexerMessenger for HybridIndexer<E, T> {
         Ok(())
     }
 
+    fn drain(&mut self) {
+        self.pair.drain();
+    }
+
     async fn close(&mut self) {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        self.pair.closing.request();
+        self.pair.drain();
         self.pair.dest.close(self.lane);
         self.pair.ended().await;
     }

@@ -166,6 +166,10 @@ impl<E: Env, T: Transport> WorkerMessenger for Consumer<E, T> {
         Ok(())
     }
 
+    fn drain(&mut self) {
+        self.intake.drain();
+    }
+
     async fn close(&mut self) {
         self.intake.close().await;
     }
@@ -179,6 +183,10 @@ impl<E: Env, T: Transport> IndexerMessenger for Consumer<E, T> {
     async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
         self.outbox.send(outcomes).await;
         Ok(())
+    }
+
+    fn drain(&mut self) {
+        self.intake.drain();
     }
 
     async fn close(&mut self) {

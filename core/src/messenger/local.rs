@@ -93,12 +93,12 @@ impl<E: Env> MessengerFactory for LocalMessengers<E> {
 
     async fn worker(&self) -> Result<LocalWorker, MessengerError> {
         let lane = self.shared.source.join("lane of another worker")?;
-        Ok(LocalWorker { shared: self.shared.clone(), lane })
+        Ok(LocalWorker { shared: self.shared.clone(), lane, draining: false })
     }
 
     async fn indexer(&self) -> Result<LocalIndexer, MessengerError> {
         let lane = self.shared.dest.join("lane of another indexer")?;
-        Ok(LocalIndexer { shared: self.shared.clone(), lane })
+        Ok(LocalIndexer { shared: self.shared.clone(), lane, draining: false })
     }
 
     async fn publisher(&self) -> Result<LocalPublisher<E>, MessengerError> {
@@ -118,10 +118,14 @@ fn work(items: Vec<Outbound>) -> Vec<Work> {
 pub struct LocalWorker {
     shared: Arc<Shared>,
     lane: usize,
+    draining: bool,
 }
 
 impl WorkerMessenger for LocalWorker {
     async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
+        if self.draining {
+            return Ok(None);
+        }
         Ok(Some(work(self.shared.source.take(self.lane, records_max).await)))
     }
 
@@ -135,6 +139,10 @@ impl WorkerMessenger for LocalWorker {
         }
         self.shared.send_events(events).await?;
         if self.shared.dest.push(outputs).await { Ok(()) } else { Err(MessengerError::Closed("indexer")) }
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
     }
 
     async fn close(&mut self) {}
@@ -151,10 +159,14 @@ impl Drop for LocalWorker {
 pub struct LocalIndexer {
     shared: Arc<Shared>,
     lane: usize,
+    draining: bool,
 }
 
 impl IndexerMessenger for LocalIndexer {
     async fn poll(&mut self, records_max: usize) -> Result<Option<Vec<Work>>, MessengerError> {
+        if self.draining {
+            return Ok(None);
+        }
         Ok(Some(work(self.shared.dest.take(self.lane, records_max).await)))
     }
 
@@ -165,6 +177,10 @@ impl IndexerMessenger for LocalIndexer {
             outcome.claim.done();
         }
         self.shared.send_events(events).await
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
     }
 
     async fn close(&mut self) {}

@@ -100,6 +100,10 @@ impl<M: WorkerMessenger> WorkerMessenger for Recording<M> {
         self.inner.send(emissions).await
     }
 
+    fn drain(&mut self) {
+        self.inner.drain();
+    }
+
     async fn close(&mut self) {
         self.inner.close().await;
     }
@@ -113,6 +117,10 @@ impl<M: IndexerMessenger> IndexerMessenger for Recording<M> {
     async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
         self.keep(&outcomes);
         self.inner.complete(outcomes).await
+    }
+
+    fn drain(&mut self) {
+        self.inner.drain();
     }
 
     async fn close(&mut self) {

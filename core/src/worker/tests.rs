@@ -52,6 +52,8 @@ impl WorkerMessenger for Batch {
         Ok(())
     }
 
+    fn drain(&mut self) {}
+
     async fn close(&mut self) {}
 }
 

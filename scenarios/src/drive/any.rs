@@ -222,6 +222,7 @@ type Taken = Result<Option<Vec<Work>>, MessengerError>;
 trait ErasedWorker: Send {
     fn poll(&mut self, records_max: usize) -> BoxFuture<'_, Taken>;
     fn send(&mut self, emissions: Vec<Emission>) -> BoxFuture<'_, Result<(), MessengerError>>;
+    fn drain(&mut self);
     fn close(&mut self) -> BoxFuture<'_, ()>;
 }
 
@@ -232,6 +233,10 @@ impl<M: WorkerMessenger> ErasedWorker for M {
 
     fn send(&mut self, emissions: Vec<Emission>) -> BoxFuture<'_, Result<(), MessengerError>> {
         WorkerMessenger::send(self, emissions).boxed()
+    }
+
+    fn drain(&mut self) {
+        WorkerMessenger::drain(self);
     }
 
     fn close(&mut self) -> BoxFuture<'_, ()> {
@@ -255,6 +260,10 @@ impl WorkerMessenger for AnyWorker {
         self.0.send(emissions)
     }
 
+    fn drain(&mut self) {
+        self.0.drain();
+    }
+
     fn close(&mut self) -> impl Future<Output = ()> + Send {
         self.0.close()
     }
@@ -266,6 +275,7 @@ pub struct AnyIndexer(Box<dyn ErasedIndexer>);
 trait ErasedIndexer: Send {
     fn poll(&mut self, records_max: usize) -> BoxFuture<'_, Taken>;
     fn complete(&mut self, outcomes: Vec<Emission>) -> BoxFuture<'_, Result<(), MessengerError>>;
+    fn drain(&mut self);
     fn close(&mut self) -> BoxFuture<'_, ()>;
 }
 
@@ -276,6 +286,10 @@ impl<M: IndexerMessenger> ErasedIndexer for M {
 
     fn complete(&mut self, outcomes: Vec<Emission>) -> BoxFuture<'_, Result<(), MessengerError>> {
         IndexerMessenger::complete(self, outcomes).boxed()
+    }
+
+    fn drain(&mut self) {
+        IndexerMessenger::drain(self);
     }
 
     fn close(&mut self) -> BoxFuture<'_, ()> {
@@ -297,6 +311,10 @@ impl IndexerMessenger for AnyIndexer {
 
     fn complete(&mut self, outcomes: Vec<Emission>) -> impl Future<Output = Result<(), MessengerError>> + Send {
         self.0.complete(outcomes)
+    }
+
+    fn drain(&mut self) {
+        self.0.drain();
     }
 
     fn close(&mut self) -> impl Future<Output = ()> + Send {

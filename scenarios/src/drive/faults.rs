@@ -120,8 +120,13 @@ impl Injector {
                 self.later.push((at, later));
             }
         }
-        world.sleep(if self.waiting.is_empty() { IDLE_TICK } else { TICK }).await;
-        let rest = self.next_due(now).since(world.now());
+        let due = self.next_due(now);
+        if !self.waiting.iter().any(|fault| watches_events(&fault.trigger, now)) {
+            // Only time is waited for. Meanwhile the run may end.
+            return world.sleep(due.since(now).min(IDLE_TICK)).await;
+        }
+        world.sleep(TICK).await;
+        let rest = due.since(world.now());
         select(pin!(self.recorder.more_than(self.seen_events)), pin!(world.sleep(rest))).await;
     }
 
@@ -346,4 +351,13 @@ pub(crate) fn occurrence(what: &What) -> Option<(Event, u64)> {
         What::Assigned { .. } => (Event::Assigned, 1),
         _ => return None,
     })
+}
+
+/// Whether what happens may be what a trigger waits for, rather than time alone.
+fn watches_events(trigger: &Trigger, now: Instant) -> bool {
+    match *trigger {
+        Trigger::At(_) => false,
+        Trigger::InFlight { after_micros, .. } => now.as_micros() >= after_micros,
+        Trigger::Nth { .. } => true,
+    }
 }

@@ -75,15 +75,12 @@ fn check_options(plan: &Plan, expected: &Expected, documents: &Documents, cut_sh
         use crate::fault::FaultKind::{Clock, Grow, Join, Poison, Stop};
         matches!(fault.action.kind(), Join | Stop | Grow | Clock | Poison)
     };
-    // Several workers of a pair, and a batch for each index, leave gaps behind when they drain: what is done above one
-    // is done again.
-    let in_line = !plan.has_indexes() && (plan.topology.mode != Mode::Hybrid || plan.topology.workers == 1);
     // A member that hears of a rebalance when it is nearly over cannot drain.
     let hears = plan.pipeline.heartbeat_ms < plan.pipeline.poll_limit_ms / 2;
     let is_stuck = matches!(&plan.workload, Workload::Generated(generated) if generated.stuck_permille > 0);
     CheckOptions {
         versions_on: plan.pipeline.versions,
-        strict_order: plan.pipeline.drain && !is_stuck && in_line && hears && plan.faults.iter().all(planned),
+        strict_order: plan.pipeline.drain && !is_stuck && hears && plan.faults.iter().all(planned),
         local_mode: plan.topology.mode == Mode::Local,
         judge_events: true,
         expect_completion: !cut_short,

@@ -82,6 +82,10 @@ impl<M: WorkerMessenger> WorkerMessenger for Recorded<M> {
         self.inner.send(emissions).await
     }
 
+    fn drain(&mut self) {
+        self.inner.drain();
+    }
+
     async fn close(&mut self) {
         self.inner.close().await;
     }
@@ -95,6 +99,10 @@ impl<M: IndexerMessenger> IndexerMessenger for Recorded<M> {
     async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
         self.note(&outcomes);
         self.inner.complete(outcomes).await
+    }
+
+    fn drain(&mut self) {
+        self.inner.drain();
     }
 
     async fn close(&mut self) {

@@ -127,7 +127,6 @@ impl Pipeline {
             poll_max: self.poll_max,
             batch_size: self.batch_size,
             batch_age_micros: self.batch_age_ms.saturating_mul(1_000),
-            lanes: 1,
             session_timeout_ms: self.session_ms,
             heartbeat_ms: self.heartbeat_ms,
             poll_limit_ms: self.poll_limit_ms,
@@ -242,7 +241,6 @@ mod tests {
             if list[0] == Assignment::Sticky {
                 continue;
             }
-            due.lanes = 1;
             due.processing_limit_ms = 600_000;
             due.batch_age_micros = due.batch_age_micros / 1_000 * 1_000;
             due.clients = Clients {

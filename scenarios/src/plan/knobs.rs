@@ -126,8 +126,6 @@ pub struct Knobs {
     pub batch_size: u32,
     /// Longest that an operation waits for its batch.
     pub batch_age_micros: u64,
-    /// Lanes of a worker, among which its ids are spread.
-    pub lanes: u32,
     /// Kafka's `session.timeout.ms`.
     pub session_timeout_ms: u64,
     /// Kafka's `heartbeat.interval.ms`.
@@ -154,7 +152,6 @@ impl Knobs {
         range("pipeline.max_in_flight", self.max_in_flight, any, full)?;
         range("pipeline.poll_max", self.poll_max, any, full)?;
         range("pipeline.batch_size", self.batch_size, any, full)?;
-        range("pipeline.lanes", self.lanes, (1, 64), "documents are processed in lanes")?;
         let times = (1, 3_600_000);
         range("pipeline.heartbeat_ms", self.heartbeat_ms, times, "a member must beat before it is evicted")?;
         range("pipeline.session_timeout_ms", self.session_timeout_ms, times, "a member needs time to beat")?;

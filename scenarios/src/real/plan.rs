@@ -124,7 +124,7 @@ impl RealPlan {
             (FaultKind::Pause, 4),
             (FaultKind::Stop, 2),
             (FaultKind::Join, 2),
-            (FaultKind::Grow, 1),
+            (FaultKind::Grow, 3),
         ];
         let action = match draws.weighted(&kinds) {
             FaultKind::Crash => Action::Crash { node, restart_after_micros },
@@ -198,7 +198,6 @@ fn knobs(assignor: Assignment) -> Knobs {
         poll_max: 100,
         batch_size: 50,
         batch_age_micros: 50_000,
-        lanes: 1,
         session_timeout_ms: 3_000,
         heartbeat_ms: 500,
         poll_limit_ms: 15_000,

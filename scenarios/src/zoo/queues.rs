@@ -120,6 +120,10 @@ impl<M: WorkerMessenger> WorkerMessenger for Dealt<M> {
         self.inner.send(emissions).await
     }
 
+    fn drain(&mut self) {
+        self.inner.drain();
+    }
+
     async fn close(&mut self) {
         self.inner.close().await;
     }
@@ -130,6 +134,10 @@ impl<M: IndexerMessenger> IndexerMessenger for Dealt<M> {
 
     async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
         self.inner.complete(outcomes).await
+    }
+
+    fn drain(&mut self) {
+        self.inner.drain();
     }
 
     async fn close(&mut self) {
@@ -168,6 +176,10 @@ impl WorkerMessenger for OnlyOutputsSettle {
             emission.claim = Claim::unfenced();
         }
         self.inner.send(emissions).await
+    }
+
+    fn drain(&mut self) {
+        self.inner.drain();
     }
 
     async fn close(&mut self) {
@@ -228,6 +240,10 @@ impl<M: WorkerMessenger> WorkerMessenger for Fragile<M> {
         self.inner.send(emissions).await
     }
 
+    fn drain(&mut self) {
+        self.inner.drain();
+    }
+
     async fn close(&mut self) {
         self.inner.close().await;
     }
@@ -241,6 +257,10 @@ impl<M: IndexerMessenger> IndexerMessenger for Fragile<M> {
 
     async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
         self.inner.complete(outcomes).await
+    }
+
+    fn drain(&mut self) {
+        self.inner.drain();
     }
 
     async fn close(&mut self) {

@@ -83,8 +83,8 @@ fn knobs() -> impl Strategy<Value = Knobs> {
     let session = prop_oneof![Just(6_000_u64), Just(10_000), Just(45_000)];
     let limits = (1..1_000_u32, 1..500_u32, 1..500_u32, 1..100_u32, 1_000..200_000_u64);
     let processing = prop_oneof![Just(600_000_u64), Just(5_000)];
-    (limits, 1..5_u32, session, 12_000..300_000_u64, processing, clients()).prop_map(
-        |(limits, lanes, session_timeout_ms, poll, processing_limit_ms, clients)| {
+    (limits, session, 12_000..300_000_u64, processing, clients()).prop_map(
+        |(limits, session_timeout_ms, poll, processing_limit_ms, clients)| {
             let (max_pending, max_in_flight, poll_max, batch_size, batch_age_micros) = limits;
             Knobs {
                 max_pending,
@@ -92,7 +92,6 @@ fn knobs() -> impl Strategy<Value = Knobs> {
                 poll_max,
                 batch_size,
                 batch_age_micros,
-                lanes,
                 session_timeout_ms,
                 heartbeat_ms: session_timeout_ms / 3,
                 poll_limit_ms: poll,

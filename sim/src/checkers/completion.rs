@@ -34,10 +34,9 @@ pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
 fn counted(history: &History<'_>, found: &mut Vec<Violation>) {
     for (at, event) in history.events.iter().enumerate() {
         let What::RecordCounted { run, sequence } = &event.what else { continue };
-        let Some(number) = history.index.by_sequence.get(&(*run, *sequence)) else { continue };
+        let Some(publish) = history.index.publish(*run, *sequence) else { continue };
         let closed = history.index.may_be_closed(*run, *sequence);
         if closed.is_none_or(|closed| closed > at) {
-            let publish = &history.index.publishes[*number];
             let state = state_at(history.index, publish, at);
             let words = format!("{} (#{sequence}) was counted as complete, but {state}", publish.id);
             let witness = [publish.invoked, at].into_iter().chain(closed);
@@ -171,7 +170,7 @@ impl<'a> Holders<'a> {
             let count = count.map_or("?".to_owned(), |count| count.to_string());
             return (format!("output {ordinal} of {count} is not terminal, {holder}"), at);
         }
-        match index.sources.get(&key).and_then(|places| places.first()) {
+        match index.sources_of(key.0, key.1).first() {
             Some((partition, offset)) => self.holder(partition, *offset),
             None if publish.acked.is_some() => (state_at(index, publish, At::MAX), publish.acked),
             None => ("its publish was never acknowledged".to_owned(), None),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use compact_str::CompactString;
 use seriatim_core::identity::{Epoch, Ticket, TopicPartition};
+use smallvec::SmallVec;
 
 use crate::history::{Call, LifecycleKind, RunSummary, WriteOutcome};
 
@@ -195,6 +196,51 @@ impl Attempt {
     /// When whoever read its source record had nothing more to do for it.
     pub fn handed_on(&self, judge_events: bool) -> Option<At> {
         self.all(|output| output.handed_on(judge_events))
+    }
+}
+
+/// Everything that came of one publish.
+#[derive(Clone, Debug, Default)]
+pub struct Family {
+    /// The publish, as an index into [`super::HistoryIndex::publishes`]. One that was sent again keeps its sequence; the
+    /// first stands for it.
+    pub publish: Option<usize>,
+    /// Where it lies on the source topic: partitions, offsets.
+    pub sources: SmallVec<[(TopicPartition, i64); 1]>,
+    /// The attempts at it, by nonce.
+    attempts: SmallVec<[(u64, Attempt); 1]>,
+}
+
+impl Family {
+    /// The attempts at it, in the order of their nonces.
+    pub fn attempts(&self) -> impl Iterator<Item = (u64, &Attempt)> {
+        self.attempts.iter().map(|(nonce, attempt)| (*nonce, attempt))
+    }
+
+    /// The attempt with this nonce.
+    pub fn attempt(&self, nonce: u64) -> Option<&Attempt> {
+        self.find(nonce).ok().map(|place| &self.attempts[place].1)
+    }
+
+    /// When it was first finished by one whole attempt.
+    pub fn closed(&self) -> Option<At> {
+        self.attempts.iter().filter_map(|(_, attempt)| attempt.closed()).min()
+    }
+
+    pub(super) fn note(&mut self, nonce: u64) -> &mut Attempt {
+        let place = self.find(nonce).unwrap_or_else(|place| {
+            self.attempts.insert(place, (nonce, Attempt::default()));
+            place
+        });
+        &mut self.attempts[place].1
+    }
+
+    pub(super) fn attempts_mut(&mut self) -> impl Iterator<Item = &mut Attempt> {
+        self.attempts.iter_mut().map(|(_, attempt)| attempt)
+    }
+
+    fn find(&self, nonce: u64) -> Result<usize, usize> {
+        self.attempts.binary_search_by_key(&nonce, |(at, _)| *at)
     }
 }
 

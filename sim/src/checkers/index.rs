@@ -1,16 +1,16 @@
 //! What the checkers look up in a history, built in one pass.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use compact_str::CompactString;
 use seriatim_core::identity::{Epoch, RunId, Ticket, TopicPartition, Version};
 
+use super::asked;
 use super::facts::{
-    AppliedCommit, At, Attempt, Consumer, GroupAssignment, Known, Output, Publish, Role, Run, Span, is_foreign,
+    AppliedCommit, At, Attempt, Consumer, Family, GroupAssignment, Known, Output, Publish, Role, Run, Span, is_foreign,
 };
+use super::keyed::{ByOffset, Keyed};
 use crate::history::{Ack, Call, Event, IndexWrite, Lifecycle, LifecycleKind, Produced, What, WriteOutcome};
 
 /// Everything that checkers look up.
@@ -18,16 +18,12 @@ use crate::history::{Ack, Call, Event, IndexWrite, Lifecycle, LifecycleKind, Pro
 pub struct HistoryIndex {
     /// All publishes, in order.
     pub publishes: Vec<Publish>,
-    /// Publish of a run and sequence, as an index into `publishes`.
-    pub by_sequence: BTreeMap<(RunId, u64), usize>,
+    /// What came of each publish, by run and sequence.
+    pub families: Keyed<(RunId, u64), Family>,
     /// The runs.
     pub runs: BTreeMap<RunId, Run>,
-    /// The attempts, by run, sequence and nonce.
-    pub attempts: BTreeMap<(RunId, u64, u64), Attempt>,
-    /// Known records, by partition and offset.
-    pub records: BTreeMap<TopicPartition, BTreeMap<i64, Known>>,
-    /// Where each publish lies on the source topic: partitions, offsets.
-    pub sources: BTreeMap<(RunId, u64), Vec<(TopicPartition, i64)>>,
+    /// Known records.
+    pub records: BTreeMap<TopicPartition, ByOffset<Known>>,
     /// Foreign records of which a dead letter is acknowledged, and when the first was.
     pub letters: BTreeMap<(TopicPartition, i64), At>,
     /// All ownerships, in order of assignment.
@@ -46,8 +42,8 @@ pub struct HistoryIndex {
     pub log_starts: BTreeMap<TopicPartition, Vec<(At, i64)>>,
     /// Lowest offset that a log ever lost from its tail.
     pub truncated: BTreeMap<TopicPartition, i64>,
-    /// End of each call: the event.
-    pub resolved: BTreeMap<Call, At>,
+    /// End of each commit: the event.
+    pub commit_ends: BTreeMap<Call, At>,
     /// Crashes: node, incarnation, when.
     pub crashes: BTreeMap<(Arc<str>, u32), At>,
     /// When the faults ended.
@@ -63,12 +59,14 @@ impl HistoryIndex {
             index.take(&mut building, at, event, events);
         }
         if index.commits.values().flatten().all(|commit| commit.offset.is_none()) {
-            index.commits_from_clients(events);
+            for (place, commit) in asked::commits(&index, events) {
+                index.commits.entry(place).or_default().push(commit);
+            }
         }
         if local_mode || !building.any_lifecycle {
             // Nothing says how many outputs an attempt gave but what it wrote.
             let without_records = |attempt: &&mut Attempt| attempt.outputs.values().all(|one| one.dest.is_none());
-            for attempt in index.attempts.values_mut().filter(without_records) {
+            for attempt in index.families.values_mut().flat_map(Family::attempts_mut).filter(without_records) {
                 let last = attempt.outputs.iter().next_back().map(|(ordinal, _)| ordinal + 1);
                 attempt.outputs_known = attempt.outputs_known.or(last);
             }
@@ -81,17 +79,15 @@ impl HistoryIndex {
             What::PublishInvoked { call, ticket, id, .. } => {
                 let number = self.publishes.len();
                 self.publishes.push(Publish { ticket: *ticket, id: id.clone(), invoked: at, acked: None });
-                // A publish sent again keeps its sequence; the first one stands for it.
-                if let Entry::Vacant(slot) = self.by_sequence.entry((ticket.run, ticket.sequence)) {
-                    slot.insert(number);
+                let first = *self.family(ticket).publish.get_or_insert(number);
+                if first == number {
                     self.runs.entry(ticket.run).or_default().publishes.push(number);
                 }
-                let first = self.by_sequence[&(ticket.run, ticket.sequence)];
                 building.publishes.insert(*call, first);
             }
             What::PublishResolved { call, outcome } => {
-                if let (Some(number), Ack::Ok(())) = (building.publishes.get(call), outcome) {
-                    self.publishes[*number].acked.get_or_insert(at);
+                if let (Some(number), Ack::Ok(())) = (building.publishes.remove(call), outcome) {
+                    self.publishes[number].acked.get_or_insert(at);
                 }
             }
             What::RunComplete { run, summary } => {
@@ -112,7 +108,6 @@ impl HistoryIndex {
                 }
             }
             What::ProduceResolved { call, outcomes } => {
-                self.resolved.insert(*call, at);
                 let records = building.produces.remove(call).unwrap_or_default();
                 for (record, outcome) in records.iter().zip(outcomes) {
                     self.produce_acked(at, record, outcome);
@@ -126,13 +121,12 @@ impl HistoryIndex {
                 building.bulks.insert(*call, (at, writes));
             }
             What::BulkResolved { call, outcome } => {
-                self.resolved.insert(*call, at);
                 if let Some((sent, writes)) = building.bulks.remove(call) {
                     self.bulk_resolved((sent, at), writes, outcome.ok().map_or(&[], Vec::as_slice));
                 }
             }
-            What::CommitResolved { call, .. } | What::ReleaseResolved { call, .. } => {
-                self.resolved.insert(*call, at);
+            What::CommitResolved { call, .. } => {
+                self.commit_ends.insert(*call, at);
             }
             What::Crashed => {
                 self.crashes.insert((event.node.clone(), event.incarnation), at);
@@ -234,15 +228,18 @@ impl HistoryIndex {
     }
 
     fn attempt(&mut self, ticket: &Ticket) -> &mut Attempt {
-        self.attempts.entry((ticket.run, ticket.sequence, ticket.attempt)).or_default()
+        self.family(ticket).note(ticket.attempt)
+    }
+
+    fn family(&mut self, ticket: &Ticket) -> &mut Family {
+        self.families.entry((ticket.run, ticket.sequence)).or_default()
     }
 
     fn known(&mut self, at: At, partition: &TopicPartition, offset: i64, ticket: Option<Ticket>, key: Option<&Bytes>) {
         let records = self.records.entry(partition.clone()).or_default();
-        let Entry::Vacant(slot) = records.entry(offset) else { return };
-        slot.insert(Known { at, ticket, key: key.cloned() });
-        if let (Some(ticket), Role::Source) = (ticket, Role::of(&partition.topic)) {
-            self.sources.entry((ticket.run, ticket.sequence)).or_default().push((partition.clone(), offset));
+        let is_news = records.set_first(offset, || Known { at, ticket, key: key.cloned() });
+        if let (true, Some(ticket), Role::Source) = (is_news, ticket, Role::of(&partition.topic)) {
+            self.family(&ticket).sources.push((partition.clone(), offset));
         }
     }
 
@@ -333,8 +330,7 @@ impl HistoryIndex {
     fn bulk_resolved(&mut self, (sent, at): (At, At), writes: &[IndexWrite], outcomes: &[WriteOutcome]) {
         // A write that was throttled is superseded when the answer says that the index has a higher version of its
         // document; without versions, when a later write of it was taken.
-        let document = |write: &'_ IndexWrite| (write.index.clone(), write.id.clone());
-        let mut taken: BTreeMap<(Option<CompactString>, CompactString), Version> = BTreeMap::new();
+        let mut taken: BTreeMap<(Option<&str>, &str), Version> = BTreeMap::new();
         let any_throttled = outcomes.contains(&WriteOutcome::Throttled);
         for (write, outcome) in
             writes.iter().zip(outcomes).filter(|(write, _)| any_throttled && write.version.is_some())
@@ -344,20 +340,20 @@ impl HistoryIndex {
                 outcome => write.version.filter(|_| outcome.is_indexed()),
             };
             if let Some(has) = has {
-                let highest = taken.entry(document(write)).or_insert(has);
+                let highest = taken.entry(write.target()).or_insert(has);
                 *highest = has.max(*highest);
             }
         }
         for (number, write) in writes.iter().enumerate().rev() {
             let mut outcome = outcomes.get(number).copied();
             if any_throttled {
-                if let (Some(WriteOutcome::Throttled), Some(has)) = (outcome, taken.get(&document(write)))
+                if let (Some(WriteOutcome::Throttled), Some(has)) = (outcome, taken.get(&write.target()))
                     && write.version.is_none_or(|version| version < *has)
                 {
                     outcome = Some(WriteOutcome::Superseded(*has));
                 }
                 if write.version.is_none() && outcome.is_some_and(WriteOutcome::is_indexed) {
-                    taken.entry(document(write)).or_default();
+                    taken.entry(write.target()).or_default();
                 }
             }
             let attempt = self.attempt(&write.ticket);
@@ -376,42 +372,29 @@ impl HistoryIndex {
         }
     }
 
-    /// A real cluster does not say when it applied an offset: then what was acknowledged to a client counts.
-    fn commits_from_clients(&mut self, events: &[Event]) {
-        let mut asked = BTreeMap::new();
-        for (at, event) in events.iter().enumerate() {
-            match &event.what {
-                What::CommitInvoked { call, consumer, commits } => {
-                    asked.insert(*call, (*consumer, commits));
-                }
-                What::CommitResolved { call, outcomes } => {
-                    let Some((consumer, commits)) = asked.remove(call) else { continue };
-                    let Some(group) = self.consumers.get(&consumer).map(|consumer| consumer.group.clone()) else {
-                        continue;
-                    };
-                    for (commit, outcome) in commits.iter().zip(outcomes) {
-                        if outcome.ok().is_some() {
-                            let applied = AppliedCommit { at, offset: Some(commit.offset), member: None };
-                            self.commits.entry((group.clone(), commit.partition.clone())).or_default().push(applied);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        self.commits.values_mut().for_each(|commits| commits.sort_by_key(|commit| commit.at));
+    /// A publish, the first of its sequence.
+    pub fn publish(&self, run: RunId, sequence: u64) -> Option<&Publish> {
+        self.families.get(&(run, sequence))?.publish.map(|number| &self.publishes[number])
     }
 
-    /// The attempts at one publish.
+    /// Where a publish lies on the source topic: partitions, offsets.
+    pub fn sources_of(&self, run: RunId, sequence: u64) -> &[(TopicPartition, i64)] {
+        self.families.get(&(run, sequence)).map_or(&[], |family| &family.sources)
+    }
+
+    /// The attempts at one publish, in the order of their nonces.
     pub fn attempts_of(&self, run: RunId, sequence: u64) -> impl Iterator<Item = (u64, &Attempt)> {
-        self.attempts
-            .range((run, sequence, 0)..=(run, sequence, u64::MAX))
-            .map(|((_, _, nonce), attempt)| (*nonce, attempt))
+        self.families.get(&(run, sequence)).into_iter().flat_map(Family::attempts)
+    }
+
+    /// The attempt that a ticket is of.
+    pub fn attempt_of(&self, ticket: &Ticket) -> Option<&Attempt> {
+        self.families.get(&(ticket.run, ticket.sequence))?.attempt(ticket.attempt)
     }
 
     /// When a publish was first finished by one whole attempt.
     pub fn closed(&self, run: RunId, sequence: u64) -> Option<At> {
-        self.attempts_of(run, sequence).filter_map(|(_, attempt)| attempt.closed()).min()
+        self.families.get(&(run, sequence)).and_then(Family::closed)
     }
 
     /// From when a publish may have been finished, for all that is known.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use seriatim_core::identity::TopicPartition;
 
+use super::asked;
 use super::facts::{AppliedCommit, At, Known, Role};
 use super::index::HistoryIndex;
 use super::{History, REPORTED_MAX, Violation};
@@ -58,7 +59,7 @@ fn finished(history: &History<'_>, partition: &TopicPartition, offset: i64, know
             of_this.filter_map(|(_, attempt)| attempt.handed_on(events)).min()
         }
         Role::Dest => {
-            let attempt = history.index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt))?;
+            let attempt = history.index.attempt_of(&ticket)?;
             attempt.outputs.get(ticket.ordinal)?.settled(events)
         }
         Role::Fail | Role::Events | Role::Other => Some(0),
@@ -82,14 +83,14 @@ fn ahead(
     let mut judged: Vec<(i64, At)> = Vec::new();
     let mut latest = 0;
     for (offset, known) in records.range(first..last.max(first)) {
-        let at = finished(history, partition, *offset, known).unwrap_or(usize::MAX);
+        let at = finished(history, partition, offset, known).unwrap_or(usize::MAX);
         if known.ticket.is_none() && at == usize::MAX {
-            vanished.push((*offset, known));
+            vanished.push((offset, known));
             continue;
         }
         if judged.is_empty() || at > latest {
             latest = at;
-            judged.push((*offset, at));
+            judged.push((offset, at));
         }
     }
     for (offset, known) in vanished.into_iter().take(REPORTED_MAX) {
@@ -106,7 +107,7 @@ fn ahead(
         // The first record below the commit that was not finished when it was applied.
         let open = judged[..below].partition_point(|(_, at)| *at <= commit.at);
         let Some((unfinished, at)) = judged[..below].get(open) else { continue };
-        let record = &records[unfinished];
+        let Some(record) = records.get(*unfinished) else { continue };
         let done = if *at == usize::MAX { "never was".to_owned() } else { "was only later".to_owned() };
         let words =
             format!("group {group} committed {offset} on {partition}, but {unfinished} was not finished, and {done}");
@@ -164,8 +165,7 @@ fn id_of(index: &HistoryIndex, known: &Known) -> compact_str::CompactString {
     let Some(ticket) = known.ticket else {
         return String::from_utf8_lossy(known.key.as_deref().unwrap_or_default()).into();
     };
-    let published =
-        index.by_sequence.get(&(ticket.run, ticket.sequence)).map(|number| index.publishes[*number].id.clone());
+    let published = index.publish(ticket.run, ticket.sequence).map(|publish| publish.id.clone());
     published.unwrap_or_else(|| compact_str::format_compact!("#{}", ticket.sequence))
 }
 
@@ -203,8 +203,12 @@ fn unowned_by_coordinator(history: &History<'_>, found: &mut Vec<Violation>) {
 
 /// Without them, a commit is another's when a second consumer of the group was given the partition after the epoch
 /// under which it was sent, and it was acknowledged none the less.
+///
+/// A process that was frozen while its group made up its mind hears of an assignment when that is long over: only an
+/// ownership under which some commit was taken is known to have been one.
 fn unowned_by_clients(history: &History<'_>, found: &mut Vec<Violation>) {
     let index = history.index;
+    let proven = asked::proven(index, history.events);
     // Latest assignment of each partition in each group, as an index into the spans.
     let mut owners: BTreeMap<(Arc<str>, TopicPartition), usize> = BTreeMap::new();
     for (at, event) in history.events.iter().enumerate() {
@@ -213,13 +217,13 @@ fn unowned_by_clients(history: &History<'_>, found: &mut Vec<Violation>) {
                 let Some(group) = index.consumers.get(consumer).map(|one| one.group.clone()) else { continue };
                 for one in partitions {
                     let key = (*consumer, one.partition.clone(), one.epoch);
-                    if let Some(span) = index.span_of.get(&key) {
+                    if let Some(span) = index.span_of.get(&key).filter(|span| proven.contains(span)) {
                         owners.insert((group.clone(), one.partition.clone()), *span);
                     }
                 }
             }
             What::CommitInvoked { call, consumer, commits } => {
-                let resolved = index.resolved.get(call).map(|end| &history.events[*end].what);
+                let resolved = index.commit_ends.get(call).map(|end| &history.events[*end].what);
                 let Some(What::CommitResolved { outcomes, .. }) = resolved else { continue };
                 let Some(group) = index.consumers.get(consumer).map(|one| one.group.clone()) else { continue };
                 for (commit, outcome) in commits.iter().zip(outcomes) {

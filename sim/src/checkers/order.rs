@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use compact_str::CompactString;
-use seriatim_core::identity::{Epoch, Position, RunId, Ticket, TopicPartition};
+use seriatim_core::identity::{Epoch, Position, RunId, Ticket, TopicPartition, Version};
 
 use super::facts::{At, Role};
 use super::index::HistoryIndex;
+use super::keyed::{ByOffset, Keyed};
 use super::{History, Violation};
 use crate::history::{Ack, Call, Delivered, Event, IndexWrite, Lifecycle, LifecycleKind, Produced, What, WriteOutcome};
 
@@ -26,48 +27,73 @@ const CHECKER: &str = "order";
 
 /// Whose attempts are compared: an ownership and a key; an ownership, a key of the source topic and what a pair wrote
 /// of it; or a run and a document, where there is no Kafka.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, Hash)]
 enum Line {
     Owned(usize, Bytes),
     Paired(usize, Bytes, CompactString),
     Local(RunId, CompactString),
 }
 
+/// One attempt: the offset that it is made for, the version that it writes, and the event that starts it.
+#[derive(Clone, Copy)]
+struct Attempt {
+    offset: i64,
+    version: Option<Version>,
+    at: At,
+}
+
+impl Attempt {
+    /// Whether it must have come before `other`. Where a record was delivered twice, its version or an older one may lie
+    /// at a later offset; what was throttled is made again behind it.
+    fn belongs_before(&self, other: &Attempt) -> bool {
+        self.offset < other.offset && (self.version.is_none() || self.version < other.version)
+    }
+}
+
 /// One line's attempts so far.
 #[derive(Default)]
 struct Attempts {
-    /// Highest offset whose attempt ended for good, and the event that started it.
-    ended: Option<(i64, At)>,
-    /// Attempts whose request is out: call, offset, start.
-    open: Vec<(Call, i64, At)>,
+    /// Those that ended for good, less those that others stand for.
+    ended: Vec<Attempt>,
+    /// Those whose request is out.
+    open: Vec<(Call, Attempt)>,
 }
 
-/// Line, offset and start of one attempt.
-type Attempt = (Line, i64, At);
+impl Attempts {
+    fn end(&mut self, ended: Attempt) {
+        let stands_for = |one: &Attempt, other: &Attempt| one.offset >= other.offset && one.version >= other.version;
+        if !self.ended.iter().any(|one| stands_for(one, &ended)) {
+            self.ended.retain(|one| !stands_for(&ended, one));
+            self.ended.push(ended);
+        }
+    }
+}
 
 #[derive(Default)]
 struct Orders {
-    lines: BTreeMap<Line, Attempts>,
-    calls: BTreeMap<Call, Vec<Option<Attempt>>>,
+    lines: Keyed<Line, Attempts>,
+    /// The attempts of each call, with the numbers of their lines.
+    calls: BTreeMap<Call, Vec<Option<(usize, Attempt)>>>,
 }
 
 impl Orders {
     /// Takes an attempt; gives the property that it breaks and the start of the attempt that it conflicts with.
-    fn start(&mut self, call: Call, line: Line, offset: i64, at: At, overlaps: bool) -> Option<(&'static str, At)> {
-        let attempts = self.lines.entry(line.clone()).or_default();
-        let ahead = attempts.ended.iter().copied().find(|(ended, _)| *ended > offset).map(|(_, start)| start);
-        let open = attempts.open.iter().find(|(other, open, _)| match overlaps {
-            true => *other != call && *open != offset || *other == call && *open > offset,
-            false => *open > offset,
+    fn start(&mut self, call: Call, line: Line, attempt: Attempt, overlaps: bool) -> Option<(&'static str, At)> {
+        let entry = self.lines.entry(line);
+        let (number, attempts) = (entry.index(), entry.or_default());
+        let ahead = attempts.ended.iter().find(|ended| attempt.belongs_before(ended));
+        let open = attempts.open.iter().find(|(other, open)| match overlaps {
+            true if *other != call => open.offset != attempt.offset,
+            _ => open.offset > attempt.offset,
         });
         let conflict = match (ahead, open) {
-            (Some(start), _) => Some(("write-order", start)),
-            (None, Some((_, other, start))) if *other > offset => Some(("write-order", *start)),
-            (None, Some((_, _, start))) => Some(("write-overlap", *start)),
+            (Some(ended), _) => Some(("write-order", ended.at)),
+            (None, Some((_, other))) if other.offset > attempt.offset => Some(("write-order", other.at)),
+            (None, Some((_, other))) => Some(("write-overlap", other.at)),
             (None, None) => None,
         };
-        attempts.open.push((call, offset, at));
-        self.calls.entry(call).or_default().push(Some((line, offset, at)));
+        attempts.open.push((call, attempt));
+        self.calls.entry(call).or_default().push(Some((number, attempt)));
         conflict
     }
 
@@ -78,11 +104,11 @@ impl Orders {
     /// Ends a call. An attempt that the index did not take has no effect: others may come before it or after it.
     fn end(&mut self, call: Call, for_good: impl Fn(usize) -> bool) {
         for (number, attempt) in self.calls.remove(&call).unwrap_or_default().into_iter().enumerate() {
-            let Some((line, offset, at)) = attempt else { continue };
-            let Some(attempts) = self.lines.get_mut(&line) else { continue };
-            attempts.open.retain(|(open, ..)| *open != call);
-            if for_good(number) && attempts.ended.is_none_or(|(ended, _)| ended < offset) {
-                attempts.ended = Some((offset, at));
+            let Some((line, attempt)) = attempt else { continue };
+            let attempts = &mut self.lines[line];
+            attempts.open.retain(|(open, _)| *open != call);
+            if for_good(number) {
+                attempts.end(attempt);
             }
         }
     }
@@ -96,14 +122,10 @@ struct Given<'e> {
     key: Option<&'e Bytes>,
 }
 
-/// What was given under one ownership: offset, event, key.
-type OfSpan<'e> = Vec<(i64, At, Option<&'e Bytes>)>;
-
 /// What each life of a node was given of each partition, by ownership.
-#[derive(Default)]
 struct Deliveries<'e> {
-    /// By ownership, in order of offsets.
-    records: BTreeMap<usize, OfSpan<'e>>,
+    /// Of each ownership: event, key.
+    records: Vec<ByOffset<(At, Option<&'e Bytes>)>>,
     /// Ownerships of a partition in one life of a node; the one that was last given something is last.
     spans: BTreeMap<TopicPartition, BTreeMap<Life<'e>, Vec<usize>>>,
     sources: BTreeMap<Arc<str>, Arc<str>>,
@@ -112,6 +134,11 @@ struct Deliveries<'e> {
 type Life<'e> = (&'e str, u32);
 
 impl<'e> Deliveries<'e> {
+    fn new(index: &HistoryIndex) -> Self {
+        let records = index.spans.iter().map(|_| ByOffset::default()).collect();
+        Deliveries { records, spans: BTreeMap::new(), sources: BTreeMap::new() }
+    }
+
     fn take(&mut self, index: &HistoryIndex, life: Life<'e>, consumer: Call, records: &'e [Delivered], at: At) {
         // Records of one partition come in a row.
         let mut last: Option<(&TopicPartition, Epoch, usize)> = None;
@@ -128,22 +155,12 @@ impl<'e> Deliveries<'e> {
                     *span
                 }
             };
-            let given = self.records.entry(span).or_default();
-            let entry = (*offset, at, record.key.as_ref());
-            match given.last().is_none_or(|(before, ..)| before < offset) {
-                true => given.push(entry),
-                false => match given.binary_search_by_key(offset, |(offset, ..)| *offset) {
-                    Ok(place) => given[place] = entry,
-                    Err(place) => given.insert(place, entry),
-                },
-            }
+            self.records[span].set(*offset, (at, record.key.as_ref()));
         }
     }
 
     fn of_span(&self, span: usize, offset: i64) -> Option<Given<'e>> {
-        let given = self.records.get(&span)?;
-        let place = given.binary_search_by_key(&offset, |(offset, ..)| *offset).ok()?;
-        let (_, at, key) = given[place];
+        let (at, key) = *self.records[span].get(offset)?;
         Some(Given { span, at, offset, key })
     }
 
@@ -190,14 +207,14 @@ impl<'e> Deliveries<'e> {
     /// The delivery of the record that an output, or what is told of it, came from: the output's own where this life
     /// reads the destination topic, else its publish.
     fn of_ticket(&self, index: &HistoryIndex, life: Life<'_>, ticket: &Ticket, now: At) -> Option<(Given<'e>, bool)> {
-        let attempt = index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt));
+        let attempt = index.attempt_of(ticket);
         let dest = attempt.and_then(|one| one.outputs.get(ticket.ordinal)?.dest.as_ref());
         if let Some(given) =
             dest.and_then(|(_, partition, offset)| self.of_record(index, life, partition, *offset, now))
         {
             return Some((given, true));
         }
-        let places = index.sources.get(&(ticket.run, ticket.sequence))?;
+        let places = index.sources_of(ticket.run, ticket.sequence);
         let given =
             places.iter().filter_map(|(partition, offset)| self.of_record(index, life, partition, *offset, now));
         given.max_by_key(|given| given.at).map(|given| (given, false))
@@ -205,7 +222,7 @@ impl<'e> Deliveries<'e> {
 }
 
 pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
-    let mut walk = Walk { history, found, orders: Orders::default(), deliveries: Deliveries::default() };
+    let mut walk = Walk { history, found, orders: Orders::default(), deliveries: Deliveries::new(history.index) };
     for (at, event) in history.events.iter().enumerate() {
         walk.take(at, event);
     }
@@ -270,7 +287,8 @@ impl<'a> Walk<'a, '_> {
         let partition = &self.history.index.spans[span].partition;
         self.effect(span, at, None, || format!("a record for {} from {partition}@{offset}", record.topic));
         let Some(key) = key else { return self.orders.pass(call) };
-        if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key.clone()), offset, at, false) {
+        let attempt = Attempt { offset, version: None, at };
+        if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key.clone()), attempt, false) {
             let (id, topic) = (text(key), &record.topic);
             let words =
                 format!("key {id}: {partition}@{offset} went to {topic} after a later offset of the same ownership");
@@ -288,7 +306,7 @@ impl<'a> Walk<'a, '_> {
         let index = self.history.index;
         for ticket in letter.chain(ended) {
             let Some((given, at_dest)) = self.deliveries.of_ticket(index, life, &ticket, at) else { continue };
-            let attempt = index.attempts.get(&(ticket.run, ticket.sequence, ticket.attempt));
+            let attempt = index.attempt_of(&ticket);
             let begun = match at_dest {
                 true => attempt.and_then(|one| one.outputs.get(ticket.ordinal)?.written),
                 false => attempt.and_then(|one| one.begun),
@@ -314,7 +332,9 @@ impl<'a> Walk<'a, '_> {
             Role::Source => Line::Paired(span, key.clone(), write.document()),
             _ => Line::Owned(span, key.clone()),
         };
-        if let Some((property, earlier)) = self.orders.start(call, line, offset, at, true) {
+        if let Some((property, earlier)) =
+            self.orders.start(call, line, Attempt { offset, version: write.version, at }, true)
+        {
             let words = match property {
                 "write-overlap" => format!(
                     "key {}: the write from {partition}@{offset} was sent while that of another offset was out",
@@ -329,13 +349,13 @@ impl<'a> Walk<'a, '_> {
 
     /// Children and overridden ids have no order of their own; a document under the id it was published with has.
     fn written_locally(&mut self, call: Call, write: &IndexWrite, at: At) {
-        let sequence = (write.ticket.run, write.ticket.sequence);
-        let published =
-            self.history.index.by_sequence.get(&sequence).map(|number| &self.history.index.publishes[*number]);
+        let published = self.history.index.publish(write.ticket.run, write.ticket.sequence);
         let Some(published) = published.filter(|publish| publish.id == write.id) else { return self.orders.pass(call) };
         let line = Line::Local(write.ticket.run, write.document());
         let offset = i64::try_from(write.ticket.sequence).unwrap_or(i64::MAX);
-        if let Some((property, earlier)) = self.orders.start(call, line, offset, at, true) {
+        if let Some((property, earlier)) =
+            self.orders.start(call, line, Attempt { offset, version: write.version, at }, true)
+        {
             let words = match property {
                 "write-overlap" => {
                     format!("{}: publish {offset} was written while another publish of it was out", write.id)
@@ -366,7 +386,7 @@ impl<'a> Walk<'a, '_> {
 
 /// Whether a commit never left: the transport's fence refused it.
 fn refused(history: &History<'_>, call: Call, number: usize) -> bool {
-    let resolved = history.index.resolved.get(&call).map(|at| &history.events[*at].what);
+    let resolved = history.index.commit_ends.get(&call).map(|at| &history.events[*at].what);
     match resolved {
         Some(What::CommitResolved { outcomes, .. }) => matches!(outcomes.get(number), Some(Ack::Fail(_))),
         _ => false,

@@ -3,23 +3,22 @@
 //! Only there is order per key order per partition. Judged by the records that are known to lie somewhere, so that it
 //! does not matter who chose the partition.
 
-use std::collections::BTreeMap;
-
 use seriatim_core::identity::RunId;
 
 use super::facts::{At, Role};
+use super::keyed::Keyed;
 use super::{History, Violation};
 
 const CHECKER: &str = "placement";
 
 pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
     // The first partition in which a key of a run is seen, and the event that says so.
-    let mut homes: BTreeMap<(&str, RunId, &[u8]), (i32, At)> = BTreeMap::new();
+    let mut homes: Keyed<(&str, RunId, &[u8]), (i32, At)> = Keyed::default();
     for (partition, records) in &history.index.records {
         if !matches!(Role::of(&partition.topic), Role::Source | Role::Dest) {
             continue;
         }
-        for (offset, known) in records {
+        for (offset, known) in records.range(..) {
             let (Some(ticket), Some(key)) = (known.ticket, &known.key) else { continue };
             let home = homes.entry((&*partition.topic, ticket.run, &**key)).or_insert((partition.partition, known.at));
             if home.0 != partition.partition {

@@ -58,7 +58,7 @@ fn delivered(index: &HistoryIndex, record: &Delivered, at: At, before: At, next:
         return;
     }
     let skipped = index.records.get(partition).and_then(|known| known.range(lowest..offset).next());
-    if let Some((missed, known)) = skipped.filter(|(missed, _)| !truncated(index, partition, **missed)) {
+    if let Some((missed, known)) = skipped.filter(|(missed, _)| !truncated(index, partition, *missed)) {
         let words =
             format!("{partition}@{missed} exists, but the ownership went on from {next} to {offset} without it");
         found.push(Violation::new(CHECKER, "poll-skip", words, [known.at, before, at]).on(partition));
@@ -105,7 +105,7 @@ fn starts(index: &HistoryIndex, span: &Span, found: &mut Vec<Violation>) {
         None => {
             let earliest = index.consumers.get(&span.consumer).is_none_or(|consumer| consumer.earliest);
             let first = index.records.get(partition).and_then(|known| known.range(log_start..).next());
-            if let Some((offset, known)) = first.filter(|(offset, _)| earliest && **offset < span.start) {
+            if let Some((offset, known)) = first.filter(|(offset, _)| earliest && *offset < span.start) {
                 let words = format!(
                     "nothing was committed, but reading of {partition} started at {}, behind {offset}",
                     span.start

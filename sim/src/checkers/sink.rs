@@ -1,16 +1,18 @@
 //! What the index holds: nothing acknowledged is lost, an id's version never goes back, and at the end each id has its
 //! highest version with an indexed outcome. An id is one within its index.
 
+use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use compact_str::CompactString;
 use seriatim_core::identity::{RunId, TopicPartition, Version};
 
 use super::facts::{At, Attempt};
 use super::index::HistoryIndex;
+use super::keyed::Keyed;
 use super::{History, Tolerated, Violation};
-use crate::history::{Event, IndexWrite, What, WriteKind, WriteOutcome};
+use crate::history::{Event, IndexWrite, What, WriteKind, WriteOutcome, document_key};
 
 const CHECKER: &str = "sink";
 
@@ -20,6 +22,9 @@ pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
     acknowledged_writes(history, &index, found);
     final_index(history, &index, found);
 }
+
+/// Index and id of a document.
+type Target<'a> = (Option<&'a str>, &'a str);
 
 /// One id as the index has it.
 struct Held<'a> {
@@ -35,32 +40,31 @@ impl Held<'_> {
 
 /// The index as its own events build it.
 struct Replayed<'a> {
-    held: BTreeMap<CompactString, Held<'a>>,
+    held: Keyed<Target<'a>, Held<'a>>,
     any: bool,
 }
 
 impl<'a> Replayed<'a> {
     fn new(history: &History<'a>, found: &mut Vec<Violation>) -> Self {
-        let mut index = Replayed { held: BTreeMap::new(), any: false };
-        let mut sequences = BTreeMap::new();
+        let mut index = Replayed { held: Keyed::default(), any: false };
+        let mut sequences = Keyed::default();
         for (at, event) in history.events.iter().enumerate() {
             let What::IndexApplied { write, changed, .. } = &event.what else { continue };
             index.any = true;
             if history.options.strict_order {
                 follows(history, write, at, &mut sequences, found);
             }
-            let document = write.document();
-            let before = index.held.get(&document);
+            let before = index.held.get(&write.target());
             let back = before.is_some_and(|before| write.version <= before.write.version);
             let versioned = history.options.versions_on && write.version.is_some();
             if let (true, true, true, Some(before)) = (versioned, back, *changed, before) {
                 let (old, new) = (version(before.write.version), version(write.version));
-                let words = format!("{document} went from version {old} to {new} in the index");
+                let words = format!("{} went from version {old} to {new} in the index", write.document());
                 let violation = Violation::new(CHECKER, "sink-nonmonotonic", words, [before.at, at]);
                 found.push(violation.about(write.id.clone()));
             }
             if !versioned || !back || *changed {
-                index.held.insert(document, Held { write, at });
+                index.held.insert(write.target(), Held { write, at });
             }
         }
         index
@@ -72,19 +76,19 @@ fn version(version: Option<Version>) -> String {
 }
 
 /// With planned rebalances only, a document's publishes are applied in their order, without versions too.
-fn follows(
+fn follows<'a>(
     history: &History<'_>,
-    write: &IndexWrite,
+    write: &'a IndexWrite,
     at: At,
-    sequences: &mut BTreeMap<(RunId, CompactString), (u64, At)>,
+    sequences: &mut Keyed<(RunId, Target<'a>), (u64, At)>,
     found: &mut Vec<Violation>,
 ) {
     let sequence = write.ticket.sequence;
-    let own = history.index.by_sequence.get(&(write.ticket.run, sequence));
-    if own.is_none_or(|number| history.index.publishes[*number].id != write.id) {
+    let own = history.index.publish(write.ticket.run, sequence);
+    if own.is_none_or(|publish| publish.id != write.id) {
         return;
     }
-    let before = sequences.insert((write.ticket.run, write.document()), (sequence, at));
+    let before = sequences.insert((write.ticket.run, write.target()), (sequence, at));
     if let Some((earlier, before)) = before.filter(|(earlier, _)| *earlier > sequence) {
         let words = format!("{}: publish {sequence} was applied after publish {earlier}", write.id);
         let violation = Violation::new(CHECKER, "sink-nonmonotonic", words, [before, at]);
@@ -104,11 +108,11 @@ fn documents(history: &History<'_>, found: &mut Vec<Violation>) {
     }
     let passed =
         |partition: &TopicPartition, offset: i64| committed.get(partition).is_some_and(|committed| *committed > offset);
-    for ((id, sequence), number) in &index.by_sequence {
-        let publish = &index.publishes[*number];
-        let Some(acked) = publish.acked.filter(|_| index.closed(*id, *sequence).is_none()) else { continue };
-        let places = index.sources.get(&(*id, *sequence)).map_or(&[][..], Vec::as_slice);
-        let on_its_way = index.attempts_of(*id, *sequence).any(|(_, attempt)| underway(attempt, passed));
+    for ((id, sequence), family) in &index.families {
+        let Some(publish) = family.publish.map(|number| &index.publishes[number]) else { continue };
+        let Some(acked) = publish.acked.filter(|_| family.closed().is_none()) else { continue };
+        let places = &family.sources;
+        let on_its_way = family.attempts().any(|(_, attempt)| underway(attempt, passed));
         let gone = places.iter().find(|_| places.iter().all(|(partition, offset)| passed(partition, *offset)));
         let property = match gone {
             Some((partition, offset)) if !on_its_way => {
@@ -151,10 +155,9 @@ fn acknowledged_writes(history: &History<'_>, index: &Replayed<'_>, found: &mut 
     }
     let mut reported = BTreeSet::new();
     each_answer(history.events, |at, write, outcome| {
-        let document = write.document();
-        let held = index.held.get(&document).and_then(|held| held.write.version);
-        if outcome.is_indexed() && held < write.version && reported.insert((document.clone(), write.version)) {
-            let (asked, has) = (version(write.version), version(held));
+        let held = index.held.get(&write.target()).and_then(|held| held.write.version);
+        if outcome.is_indexed() && held < write.version && reported.insert((write.target(), write.version)) {
+            let (document, asked, has) = (write.document(), version(write.version), version(held));
             let words = format!("the index acknowledged version {asked} of {document} and has {has}");
             let violation = Violation::new(CHECKER, "sink-lost-write", words, [at]);
             found.push(violation.about(write.id.clone()));
@@ -180,19 +183,22 @@ fn each_answer<'e>(events: &'e [Event], mut each: impl FnMut(At, &'e IndexWrite,
     }
 }
 
+/// What the index must have of a document: version, the event that says so, and the bodies that it may be.
+type Due = (Version, At, Vec<Option<u64>>);
+
 /// Per id the highest version with an indexed outcome: its first applied body where the index says which, or any that
 /// was acknowledged.
-fn model(history: &History<'_>) -> BTreeMap<CompactString, (Version, At, BTreeSet<Option<u64>>)> {
-    let mut model: BTreeMap<CompactString, (Version, At, BTreeSet<Option<u64>>)> = BTreeMap::new();
-    let mut exact: BTreeSet<(CompactString, Version)> = BTreeSet::new();
+fn model<'a>(history: &History<'a>) -> Keyed<Target<'a>, Due> {
+    let mut model: Keyed<Target<'a>, Due> = Keyed::default();
+    let mut exact: Keyed<(Target<'a>, Version), ()> = Keyed::default();
     let body = |write: &IndexWrite| (write.kind == WriteKind::Upsert).then_some(write.body_hash);
     for (at, event) in history.events.iter().enumerate() {
         if let What::IndexApplied { write, .. } = &event.what
             && let Some(version) = write.version
-            && exact.insert((write.document(), version))
-            && model.get(&write.document()).is_none_or(|(highest, ..)| *highest < version)
+            && exact.insert((write.target(), version), ()).is_none()
+            && model.get(&write.target()).is_none_or(|(highest, ..)| *highest < version)
         {
-            model.insert(write.document(), (version, at, BTreeSet::from([body(write)])));
+            model.insert(write.target(), (version, at, vec![body(write)]));
         }
     }
     each_answer(history.events, |at, write, outcome| {
@@ -202,35 +208,41 @@ fn model(history: &History<'_>) -> BTreeMap<CompactString, (Version, At, BTreeSe
             WriteOutcome::Superseded(current) => Some(current),
             _ => None,
         };
-        let document = write.document();
-        let known = model.get(&document).map(|(highest, ..)| *highest);
+        let target = write.target();
+        let known = model.get(&target).map(|(highest, ..)| *highest);
         if let Some(current) = foreign.filter(|current| known.is_none_or(|known| known < *current)) {
-            model.insert(document, (current, at, BTreeSet::new()));
+            model.insert(target, (current, at, Vec::new()));
         } else if foreign.is_none() && known.is_none_or(|known| known < version) {
-            model.insert(document, (version, at, BTreeSet::from([body(write)])));
-        } else if foreign.is_none() && known == Some(version) && !exact.contains(&(document.clone(), version)) {
-            model.entry(document).and_modify(|(_, _, bodies)| {
-                bodies.insert(body(write));
-            });
+            model.insert(target, (version, at, vec![body(write)]));
+        } else if foreign.is_none() && known == Some(version) && !exact.contains_key(&(target, version)) {
+            model.entry(target).and_modify(|(_, _, bodies)| bodies.push(body(write)));
         }
     });
     model
 }
 
 fn final_index(history: &History<'_>, index: &Replayed<'_>, found: &mut Vec<Violation>) {
-    let replayed = || index.held.iter().filter_map(|(id, held)| Some((id.clone(), held.body()?)));
+    let name = |(index, id): Target<'_>| document_key(index, id);
+    let replayed = || index.held.iter().filter_map(|(target, held)| Some((name(*target), held.body()?)));
     let actual = match &history.options.actual {
-        Some(actual) => actual.clone(),
-        None if index.any => replayed().collect(),
+        Some(actual) => Cow::Borrowed(actual),
+        None if index.any => Cow::Owned(replayed().collect()),
         None => return,
     };
     let text = |body: Option<u64>| body.map_or("absent".to_owned(), |hash| format!("body {hash:016x}"));
-    let last = |id: &CompactString| index.held.get(id).map(|held| held.at);
+    // Only a violation asks for it.
+    let held = LazyCell::new(|| -> BTreeMap<CompactString, At> {
+        index.held.iter().map(|(target, held)| (name(*target), held.at)).collect()
+    });
+    let last = |id: &CompactString| held.get(id).copied();
     let mut reported = BTreeSet::new();
     if history.options.versions_on {
-        for (id, (version, at, bodies)) in model(history) {
+        for (target, (version, at, mut bodies)) in model(history) {
+            let id = name(target);
             let has = actual.get(&id).copied();
             if !bodies.is_empty() && !bodies.contains(&has) {
+                bodies.sort();
+                bodies.dedup();
                 let due = bodies.iter().map(|body| text(*body)).collect::<Vec<_>>().join(" or ");
                 let words = format!("{id} is {} in the index, where version {} is {due}", text(has), version.0);
                 let witness = [at].into_iter().chain(last(&id));
@@ -258,12 +270,10 @@ fn unsettled(history: &History<'_>) -> BTreeSet<CompactString> {
     let mut ids = BTreeSet::new();
     let summaries = history.index.runs.iter().filter_map(|(id, run)| Some((*id, run.complete?.1)));
     for (id, _) in summaries.filter(|(_, summary)| summary.unsettled > 0) {
-        for ((_, sequence, _), attempt) in history.index.attempts.range((id, 0, 0)..=(id, u64::MAX, u64::MAX)) {
-            if attempt.outputs.values().any(|output| output.gave_up.is_some())
-                && let Some(number) = history.index.by_sequence.get(&(id, *sequence))
-            {
-                ids.insert(history.index.publishes[*number].id.clone());
-            }
+        for (_, family) in history.index.families.iter().filter(|((run, _), _)| *run == id) {
+            let gave_up = |attempt: &Attempt| attempt.outputs.values().any(|output| output.gave_up.is_some());
+            let publish = family.publish.filter(|_| family.attempts().any(|(_, attempt)| gave_up(attempt)));
+            ids.extend(publish.map(|number| history.index.publishes[number].id.clone()));
         }
     }
     ids
@@ -271,14 +281,14 @@ fn unsettled(history: &History<'_>) -> BTreeSet<CompactString> {
 
 pub(super) fn tolerated(events: &[Event], index: &HistoryIndex) -> Tolerated {
     let mut counts = Tolerated::default();
-    let mut seen: BTreeMap<(Arc<str>, TopicPartition), i64> = BTreeMap::new();
+    let mut seen: Keyed<(&str, &TopicPartition), i64> = Keyed::default();
     for event in events {
         match &event.what {
             What::Polled { consumer, records } => {
-                let Some(group) = index.consumers.get(consumer).map(|one| one.group.clone()) else { continue };
+                let Some(group) = index.consumers.get(consumer).map(|one| &*one.group) else { continue };
                 for record in records {
                     let position = &record.position;
-                    let next = seen.entry((group.clone(), position.partition.clone())).or_insert(i64::MIN);
+                    let next = seen.entry((group, &position.partition)).or_insert(i64::MIN);
                     counts.redelivered += u64::from(position.offset < *next);
                     *next = (*next).max(position.offset + 1);
                 }
@@ -291,8 +301,8 @@ pub(super) fn tolerated(events: &[Event], index: &HistoryIndex) -> Tolerated {
         counts.duplicate_writes += u64::from(outcome == WriteOutcome::Duplicate);
         counts.superseded_writes += u64::from(matches!(outcome, WriteOutcome::Superseded(_)));
     });
-    let retried =
-        index.by_sequence.keys().filter(|(run, sequence)| index.attempts_of(*run, *sequence).nth(1).is_some());
+    let published = index.families.values().filter(|family| family.publish.is_some());
+    let retried = published.filter(|family| family.attempts().nth(1).is_some());
     counts.retried_publishes = retried.count() as u64;
     counts
 }

@@ -152,6 +152,7 @@ impl Assigned for SimAssigned {
             std::future::pending::<()>().await;
         }
         let deadline = host.now() + wait;
+        let mut patience = pin!(host.shared.executor.sleep_until(deadline));
         let (mut unknown, mut looked) = (0, false);
         loop {
             let records = self.take(records_max);
@@ -182,7 +183,7 @@ impl Assigned for SimAssigned {
                 }
                 Poll::Pending
             });
-            let arrived = match select(pin!(arrival), pin!(host.shared.executor.sleep_until(deadline))).await {
+            let arrived = match select(pin!(arrival), patience.as_mut()).await {
                 futures_util::future::Either::Left((answer, _)) => Some(answer),
                 futures_util::future::Either::Right(_) => None,
             };

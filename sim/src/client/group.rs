@@ -294,6 +294,7 @@ impl Poller for SimPoller {
             std::future::pending::<()>().await;
         }
         let deadline = host.now() + wait;
+        let mut patience = pin!(host.shared.executor.sleep_until(deadline));
         let polling = Polling(member);
         {
             let mut state = member.lock();
@@ -330,7 +331,7 @@ impl Poller for SimPoller {
                 break Ok(Polled::Records(Vec::new()));
             }
             let something = pin!(member.for_poller.notified());
-            select(something, pin!(host.shared.executor.sleep_until(deadline))).await;
+            select(something, patience.as_mut()).await;
             host.halt_if_dead().await;
         };
         drop(polling);

@@ -7,7 +7,7 @@ use seriatim_core::identity::TopicPartition;
 use super::protocol::ProducerId;
 
 /// Something that the cluster applied.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Audit {
     /// A batch was appended, or found to be appended already.
     Appended {

@@ -5,6 +5,7 @@
 //! Kafka's does (subscribed topics, and whether the metadata changed). Short forms for traces are in
 //! [`trace`](super::trace).
 
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub struct ProducerId {
 }
 
 /// A record as a log keeps it. Its offset is its batch's base offset plus its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     /// Key.
     pub key: Option<Bytes>,
@@ -57,7 +58,7 @@ impl Record {
 }
 
 /// A request. Each says which broker takes it; others answer `NOT_LEADER_OR_FOLLOWER` or `NOT_COORDINATOR`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Request {
     /// Any broker. The partitions of these topics, or of all. Never creates a topic.
     Metadata {
@@ -157,7 +158,7 @@ pub enum Request {
 }
 
 /// One batch of a `Produce`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct ProducePartition {
     /// Where to.
     pub partition: TopicPartition,
@@ -170,7 +171,7 @@ pub struct ProducePartition {
 }
 
 /// One partition of a `Fetch`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct FetchPartition {
     /// Where from.
     pub partition: TopicPartition,
@@ -181,7 +182,7 @@ pub struct FetchPartition {
 }
 
 /// Which offset is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OffsetSpec {
     /// The log's start.
     Earliest,
@@ -190,7 +191,7 @@ pub enum OffsetSpec {
 }
 
 /// A `JoinGroup` request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct JoinGroup {
     /// The group.
     pub group: Arc<str>,
@@ -209,7 +210,7 @@ pub struct JoinGroup {
 }
 
 /// An assignment protocol that a member supports.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupProtocol {
     /// Name, as `range`.
     pub name: Arc<str>,
@@ -218,7 +219,7 @@ pub struct GroupProtocol {
 }
 
 /// A member's subscription.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Subscription {
     /// Topics.
     pub topics: Vec<Arc<str>>,
@@ -235,7 +236,7 @@ impl Default for Subscription {
 }
 
 /// An `OffsetCommit` request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct OffsetCommit {
     /// The group.
     pub group: Arc<str>,
@@ -250,7 +251,7 @@ pub struct OffsetCommit {
 }
 
 /// One partition of an `OffsetCommit`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CommitPartition {
     /// The partition.
     pub partition: TopicPartition,
@@ -261,7 +262,7 @@ pub struct CommitPartition {
 }
 
 /// One topic of a `CreateTopics`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CreateTopic {
     /// Name.
     pub name: Arc<str>,
@@ -272,7 +273,7 @@ pub struct CreateTopic {
 }
 
 /// A response. Per-partition and per-topic results come in the order of the request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Response {
     /// To `Metadata`.
     Metadata {
@@ -362,7 +363,7 @@ pub enum Response {
 }
 
 /// One topic of a `Metadata` response.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct TopicMetadata {
     /// The topic.
     pub topic: Arc<str>,
@@ -373,7 +374,7 @@ pub struct TopicMetadata {
 }
 
 /// One batch of a `Produce` response.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Produced {
     /// The partition.
     pub partition: TopicPartition,
@@ -384,7 +385,7 @@ pub struct Produced {
 }
 
 /// One partition of a `Fetch` response.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Fetched {
     /// The partition.
     pub partition: TopicPartition,
@@ -398,7 +399,7 @@ pub struct Fetched {
     pub batches: Vec<BatchSlice>,
 }
 
-/// Neighbouring records of one batch of a log, shared with it.
+/// Neighbouring records of one batch of a log, shared with it. Its hash is that of where they lie.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchSlice {
     /// Offset of the batch's first record, which may lie before `range`.
@@ -407,6 +408,12 @@ pub struct BatchSlice {
     pub records: Arc<[Record]>,
     /// Which of them are meant.
     pub range: Range<usize>,
+}
+
+impl Hash for BatchSlice {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.base_offset, &self.range).hash(state);
+    }
 }
 
 impl BatchSlice {
@@ -423,7 +430,7 @@ impl BatchSlice {
 }
 
 /// An offset of a partition.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct OffsetResult {
     /// The partition.
     pub partition: TopicPartition,
@@ -434,7 +441,7 @@ pub struct OffsetResult {
 }
 
 /// A `JoinGroup` response.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Joined {
     /// Error. `MEMBER_ID_REQUIRED` comes with the id to join again with.
     pub error: ErrorCode,
@@ -451,7 +458,7 @@ pub struct Joined {
 }
 
 /// A member as the leader sees it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct JoinedMember {
     /// Its id.
     pub member_id: Arc<str>,
@@ -462,7 +469,7 @@ pub struct JoinedMember {
 }
 
 /// One partition of an `OffsetFetch` response.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct CommittedOffset {
     /// The partition.
     pub partition: TopicPartition,

@@ -1,7 +1,8 @@
-//! Short forms of requests and responses for traces: one line, stable, without times, slots or payloads.
+//! Short forms of requests, responses and audits for traces: one line, stable, without times, slots or payloads.
 
 use std::fmt::{self, Display, Formatter};
 
+use super::audit::Audit;
 use super::protocol::{BatchSlice, ErrorCode, Request, Response};
 
 /// Writes `items` with `form`, comma-separated, in brackets.
@@ -26,6 +27,12 @@ struct Suffix(ErrorCode);
 impl Display for Suffix {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.0.is_none() { Ok(()) } else { write!(f, " {}", self.0) }
+    }
+}
+
+impl Display for Audit {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
     }
 }
 

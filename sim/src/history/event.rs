@@ -176,7 +176,12 @@ pub struct IndexWrite {
 }
 
 impl IndexWrite {
-    /// The document that it is about: ids are unique within an index only.
+    /// The index and the id of the document that it is about: ids are unique within an index only.
+    pub fn target(&self) -> (Option<&str>, &str) {
+        (self.index.as_deref(), &self.id)
+    }
+
+    /// The name of the document that it is about.
     pub fn document(&self) -> CompactString {
         document_key(self.index.as_deref(), &self.id)
     }

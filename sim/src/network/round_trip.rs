@@ -1,7 +1,7 @@
 //! A request and its answer: one sleep, then a look; parked only when the answer is not there yet.
 
+use std::fmt;
 use std::future::Future;
-use std::hash::Hasher;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,6 @@ use super::{Host, Link};
 use crate::cluster::RequestId;
 use crate::cluster::protocol::{BrokerId, ConnectionId, Request, Response};
 use crate::executor::Sleep;
-use crate::history::RollingHash;
 
 /// A connection: its requests arrive in the order in which they were sent, and it ends as a whole. An answer that does
 /// not come costs all that were under way behind it, as on a real one; an idempotent producer relies on that.
@@ -84,9 +83,7 @@ impl Host {
         let arrival = (now + there).max(Instant::from_micros(connection.last_arrival.load(Ordering::Relaxed)));
         connection.last_arrival.store(arrival.as_micros(), Ordering::Relaxed);
         let lost = self.life.link.cut_out.load(Ordering::Relaxed);
-        let suffix = if lost { " (lost: the link is cut)" } else { "" };
-        let digest = payload_digest(&request);
-        inner.trace.push(now, &self.life.node, digest, format_args!("-> {} {request}{suffix}", to.0));
+        inner.trace.push(now, &self.life.node, &Sent { to, request: &request, lost });
         if lost {
             trip.stuck = Some(inner.number_stuck());
         } else {
@@ -95,40 +92,37 @@ impl Host {
             trip.due = (arrival + trip.back).max(Instant::from_micros(connection.last_due.load(Ordering::Relaxed)));
             connection.last_due.store(trip.due.as_micros(), Ordering::Relaxed);
             trip.set_sleep(trip.due.min(trip.give_up_at));
-            inner.nudge(arrival + self.shared.grace());
+            inner.nudge(arrival + self.shared.patience());
         }
         trip
     }
 }
 
-/// What a trace line of a request does not show.
-fn payload_digest(request: &Request) -> u64 {
-    let Request::Produce { partitions } = request else { return 0 };
-    let mut hasher = RollingHash::default();
-    for record in partitions.iter().flat_map(|batch| batch.records.iter()) {
-        record.key.hash_into(&mut hasher);
-        record.value.hash_into(&mut hasher);
-        for header in &record.headers {
-            hasher.write(header.name.as_bytes());
-            hasher.write(&header.value);
-        }
+/// A request as the trace has it.
+#[derive(Hash)]
+struct Sent<'a> {
+    to: BrokerId,
+    request: &'a Request,
+    lost: bool,
+}
+
+impl fmt::Display for Sent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let suffix = if self.lost { " (lost: the link is cut)" } else { "" };
+        write!(f, "-> {} {}{suffix}", self.to.0, self.request)
     }
-    hasher.finish()
 }
 
-trait HashInto {
-    fn hash_into(&self, hasher: &mut RollingHash);
+/// An answer as the trace has it.
+#[derive(Hash)]
+struct Received<'a> {
+    response: &'a Response,
+    lost: bool,
 }
 
-impl HashInto for Option<bytes::Bytes> {
-    fn hash_into(&self, hasher: &mut RollingHash) {
-        match self {
-            Some(bytes) => {
-                hasher.write_usize(bytes.len());
-                hasher.write(bytes);
-            }
-            None => hasher.write_usize(usize::MAX),
-        }
+impl fmt::Display for Received<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<- {}{}", if self.lost { "(lost) " } else { "" }, self.response)
     }
 }
 
@@ -165,10 +159,10 @@ impl RoundTrip {
         let cut = link.cut_in.load(Ordering::Relaxed);
         let mut inner = self.host.shared.lock();
         if !cut && lose == 0 {
-            inner.trace.push(now, &self.host.life.node, 0, format_args!("<- {response}"));
+            inner.trace.push(now, &self.host.life.node, &Received { response: &response, lost: false });
             return Poll::Ready(Ok(response));
         }
-        inner.trace.push(now, &self.host.life.node, 0, format_args!("<- (lost) {response}"));
+        inner.trace.push(now, &self.host.life.node, &Received { response: &response, lost: true });
         if cut {
             self.stuck = Some(inner.number_stuck());
             drop(inner);

@@ -11,18 +11,20 @@ use super::*;
 #[derive(Debug, Default)]
 struct Owned {
     epoch: u64,
-    draining: bool,
+    /// When it began to drain: the highest offset that had begun.
+    draining: Option<Option<i64>>,
     next: i64,
     start: i64,
     committed: Option<i64>,
     barred: bool,
-    /// Offset → (begun, done); settled ones that are not done stay as `None`.
     taken: BTreeMap<i64, Fate>,
+    /// What had an effect, whatever became of it.
+    begun: BTreeSet<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
-    Out { begun: bool },
+    Out,
     Done,
     Abandoned,
 }
@@ -33,8 +35,30 @@ impl Owned {
         undone.or(self.taken.keys().next_back().map(|last| last + 1)).unwrap_or(self.start)
     }
 
-    fn out(&self) -> usize {
-        self.taken.values().filter(|fate| **fate == Fate::Out { begun: true }).count()
+    fn highest_begun(&self) -> Option<i64> {
+        self.begun.last().copied()
+    }
+
+    /// Whether the record at `offset` may have effects: in a drain only what lies at or below one that has begun.
+    fn admits(&self, offset: i64) -> bool {
+        self.draining.is_none_or(|highest| highest.is_some_and(|highest| offset <= highest))
+    }
+
+    /// What a drain has to wait for.
+    fn unresolved(&self) -> usize {
+        let open = self.taken.iter().filter(|(offset, fate)| **fate == Fate::Out && self.admits(**offset));
+        if self.draining.is_some() { open.count() } else { 0 }
+    }
+
+    /// Whether somebody dropped a record that had to be finished.
+    fn was_given_up(&self) -> bool {
+        let highest = self.highest_begun().unwrap_or(i64::MIN);
+        self.taken.range(..=highest).any(|(_, fate)| *fate == Fate::Abandoned)
+    }
+
+    /// Whether the next owner would have effects again that this one had.
+    fn replays(&self) -> bool {
+        self.highest_begun().is_some_and(|highest| highest >= self.committed.unwrap_or(self.start))
     }
 }
 
@@ -155,7 +179,8 @@ impl Pair {
         let (event, ours, wire) = self.leaving(partitions);
         let deadline = self.now + Duration::from_millis(drain_millis);
         for (partition, _) in &ours {
-            self.owned.get_mut(partition).expect("it is ours").draining = true;
+            let owned = self.owned.get_mut(partition).expect("it is ours");
+            owned.draining = owned.draining.or(Some(owned.highest_begun()));
         }
         self.events.insert(event.0, (ours, Some(deadline)));
         self.custody.revoking(event, wire, deadline);
@@ -175,10 +200,10 @@ impl Pair {
         let offset = owned.next + skip;
         let position = Position { partition: topic(partition), offset, epoch: Epoch(owned.epoch) };
         let accepted = self.custody.taken(&position);
-        prop_assert_eq!(accepted, !owned.draining);
+        prop_assert_eq!(accepted, owned.draining.is_none());
         if accepted {
             owned.next = offset + 1;
-            owned.taken.insert(offset, Fate::Out { begun: false });
+            owned.taken.insert(offset, Fate::Out);
             self.positions.push((position, false));
         }
         Ok(())
@@ -189,18 +214,15 @@ impl Pair {
             return Ok(());
         }
         let index = pick % self.positions.len();
-        let (position, begun) = self.positions[index].clone();
-        if begun {
-            return Ok(());
-        }
+        let position = self.positions[index].0.clone();
+        let is_active = self.custody.is_active(&position);
         let begins = self.custody.begin(&position);
-        let offset = position.offset;
-        let expected = self.current(&position).is_some_and(|owned| !owned.draining);
-        prop_assert_eq!(begins, expected, "begin of {:?}", position);
+        let expected = self.current(&position).is_some_and(|owned| owned.admits(position.offset));
+        prop_assert_eq!((is_active, begins), (expected, expected), "begin of {:?}", position);
         if begins {
             self.positions[index].1 = true;
             let owned = self.current(&position).expect("it may begin, so it is ours");
-            owned.taken.insert(offset, Fate::Out { begun: true });
+            owned.begun.insert(position.offset);
         }
         Ok(())
     }
@@ -212,7 +234,7 @@ impl Pair {
         let (position, begun) = self.positions.swap_remove(pick % self.positions.len());
         // Nothing is done without having begun.
         let done = done && begun;
-        self.custody.settled(&position, begun, done);
+        self.custody.settled(&position, done);
         if let Some(owned) = self.current(&position) {
             owned.taken.insert(position.offset, if done { Fate::Done } else { Fate::Abandoned });
         }
@@ -261,16 +283,19 @@ impl Pair {
         let released = self.events.remove(&event.0);
         prop_assert!(released.is_some(), "released twice or never announced: {:?}", event);
         let (partitions, deadline) = released.expect("just asserted");
+        let mut unfinished = 0;
         for (partition, epoch) in partitions {
             let Some(owned) = self.owned.get(&partition).filter(|owned| owned.epoch == epoch) else { continue };
+            unfinished += owned.unresolved();
             if deadline.is_some_and(|deadline| self.now < deadline) {
-                prop_assert_eq!(owned.out(), 0, "released with a request out");
                 let uncommitted = owned.low_water() > owned.committed.unwrap_or(owned.start);
                 prop_assert!(!uncommitted || owned.barred, "released without the commit");
-                prop_assert_eq!(unresolved, 0);
+                prop_assert_eq!(owned.unresolved(), 0, "released with something unfinished");
+                prop_assert!(owned.was_given_up() || owned.barred || !owned.replays(), "the next owner does it again");
             }
             self.owned.remove(&partition);
         }
+        prop_assert_eq!(unresolved, unfinished);
         Ok(())
     }
 }
@@ -314,7 +339,7 @@ fn a_closing_custody_drains_everything_and_leaves() {
     custody.assigned(&[new(1, 2)]);
     assert!(!custody.taken(&Position { partition: topic(1), offset: 5, epoch: Epoch(2) }));
     assert_eq!(custody.step(Instant::default()), Step::Wait(Some(Instant::from_micros(10_000_000))));
-    custody.settled(&position, true, true);
+    custody.settled(&position, true);
     let Step::Commit(commits) = custody.step(Instant::default()) else { panic!("a commit is due") };
     assert_eq!(commits[0].offset, 6);
     custody.committed(&commits, &[Ok(())], Instant::default());

@@ -11,6 +11,7 @@ use crate::machines::batcher::BatchLimits;
 use crate::messenger::Outbound;
 use crate::pipeline::PipelineSpec;
 use crate::runner::{RunError, run_pool, run_worker_indexer};
+use crate::stop::Stop;
 use crate::testing::{Bench, Script, assigned};
 use crate::transport::{Header, Polled, RebalanceId, Record};
 use crate::worker::WorkerConfig;
@@ -142,6 +143,80 @@ fn what_has_begun_is_finished_before_a_revoked_partition_goes() {
     assert_eq!((commits(&script), script.lines().released.clone()), (vec![1], vec![RebalanceId(1)]));
 }
 
+/// A pair of two workers whose partition has `count` records, and what each worker took.
+fn in_two_lanes(count: i64) -> (Bench, Script, [Worker; 2], Indexer, [Vec<Work>; 2]) {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    let config = HybridConfig { workers: 2, ..HybridConfig::new("p") };
+    let factory = HybridMessengers::new(bench.clone(), script.clone(), config);
+    script.say([assigned(1), Polled::Records((0..count).map(|offset| plain(offset, 1)).collect())]);
+    let (first, indexer) = halves(&bench, &factory);
+    let second = bench.run(SECOND, factory.worker()).expect("in time").expect("no error");
+    let mut workers = [first, second];
+    let works = workers.each_mut().map(|worker| taken(&bench, worker));
+    (bench, script, workers, indexer, works)
+}
+
+fn offset(work: &Work) -> i64 {
+    work.claim.position().expect("it was read").offset
+}
+
+#[test]
+fn a_revoked_partition_leaves_no_gap_below_what_has_begun() {
+    let (bench, script, mut workers, mut indexer, [mut ahead, behind]) = in_two_lanes(10);
+    let first = offset(&behind[0]);
+    let begun = ahead.iter().position(|work| offset(work) > first).expect("lanes are mixed");
+    let highest = offset(&ahead[begun]);
+    send(&bench, &mut workers[0], ahead.drain(..=begun).map(|work| emission(work, 1, 0)).collect());
+    let deadline = bench.now() + 20 * SECOND;
+    script.say([Polled::Revoking { event: RebalanceId(1), partitions: partitions(), deadline }]);
+    bench.pass(SECOND);
+    for work in queued(&bench, &mut indexer) {
+        complete(&bench, &mut indexer, work);
+    }
+    bench.pass(SECOND);
+    assert_eq!((script.lines().released.clone(), ahead[0].claim.begin()), (vec![], false), "it must end somewhere");
+    let (below, above): (Vec<Work>, Vec<Work>) = behind.into_iter().partition(|work| offset(work) < highest);
+    assert!(!below.is_empty() && above.iter().all(|work| !work.claim.is_active() && !work.claim.begin()));
+    assert!(below.iter().all(|work| work.claim.is_active()));
+    send(&bench, &mut workers[1], below.into_iter().map(|work| emission(work, 1, 0)).collect());
+    for work in queued(&bench, &mut indexer) {
+        complete(&bench, &mut indexer, work);
+    }
+    bench.pass(SECOND);
+    assert_eq!(script.lines().released, [RebalanceId(1)]);
+    assert_eq!(commits(&script).last(), Some(&(highest + 1)), "its next owner has effects again that were had");
+}
+
+#[test]
+fn a_stop_leaves_no_gap_below_what_has_begun() {
+    let (bench, script, mut workers, mut indexer, [mut ahead, behind]) = in_two_lanes(10);
+    let last = ahead.pop().expect("lanes are mixed");
+    let highest = offset(&last);
+    drop(ahead);
+    send(&bench, &mut workers[0], vec![emission(last, 1, 0)]);
+    let [mut first, mut second] = workers;
+    first.drain();
+    assert!(bench.run(SECOND, first.poll(10)).expect("it must not wait").unwrap().is_none());
+    bench.spawn(async move { first.close().await });
+    bench.pass(SECOND);
+    assert!(!script.lines().left, "a lane is behind");
+    let (below, above): (Vec<Work>, Vec<Work>) = behind.into_iter().partition(|work| offset(work) < highest);
+    assert!(!below.is_empty() && above.iter().all(|work| !work.claim.is_active()));
+    drop(above);
+    send(&bench, &mut second, below.into_iter().map(|work| emission(work, 1, 0)).collect());
+    assert!(bench.run(SECOND, second.poll(10)).expect("it must not wait").unwrap().is_none());
+    bench.spawn(async move { second.close().await });
+    for work in queued(&bench, &mut indexer) {
+        complete(&bench, &mut indexer, work);
+    }
+    bench.pass(SECOND);
+    assert!(bench.run(SECOND, indexer.poll(10)).expect("it must not wait").unwrap().is_none());
+    bench.run(SECOND, indexer.close()).expect("in time");
+    bench.pass(Duration::from_millis(10));
+    assert!(script.lines().left && bench.tasks() == 0);
+}
+
 #[test]
 fn queued_documents_of_a_lost_partition_change_nothing() {
     let (bench, script, mut worker, mut indexer) = given(10, vec![plain(0, 1), plain(1, 1)]);
@@ -245,7 +320,7 @@ fn an_indexer_that_closes_first_abandons_what_it_has_not_written() {
     script.say([assigned(1), Polled::Records(vec![plain(0, 1), plain(1, 1)])]);
     let (mut worker, mut indexer) = halves(&bench, &factory);
     let mut works = taken(&bench, &mut worker);
-    send(&bench, &mut worker, vec![emission(works.remove(0), 2, 1)]);
+    send(&bench, &mut worker, vec![emission(works.remove(1), 2, 1)]);
     bench.spawn(async move { indexer.close().await });
     bench.pass(SECOND);
     send(&bench, &mut worker, vec![emission(works.remove(0), 1, 0)]);
@@ -294,6 +369,23 @@ fn no_batch_of_another_index_carries_the_offset_past_one_that_waits() {
     stop.request();
     bench.pass(SECOND);
     assert_eq!(bench.tasks(), 0, "something of the pair lives on");
+}
+
+#[test]
+fn a_drain_does_not_wait_for_the_age_of_a_batch() {
+    let bench = Bench::default();
+    let (script, factory) = factory(&bench, 100);
+    script.say([assigned(1), Polled::Records((0..5).map(|offset| plain(offset, 1)).collect())]);
+    let batch = BatchLimits { items_max: 100, bytes_max: 1 << 20, age_max: 300 * SECOND };
+    let (index, stop) = (memory(&bench), Stop::new());
+    pair(&bench, &factory, &stop, &index, IndexerConfig { batch, ..IndexerConfig::default() });
+    bench.pass(5 * SECOND);
+    assert_eq!((index.lock().len(), commits(&script)), (0, vec![]));
+    let deadline = bench.now() + 200 * SECOND;
+    script.say([Polled::Revoking { event: RebalanceId(1), partitions: partitions(), deadline }]);
+    bench.pass(2 * SECOND);
+    assert_eq!((index.lock().len(), commits(&script)), (5, vec![5]));
+    assert_eq!(script.lines().released, [RebalanceId(1)]);
 }
 
 #[test]

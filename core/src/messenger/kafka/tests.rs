@@ -7,10 +7,15 @@ use bytes::Bytes;
 
 use super::*;
 use crate::event::{self, Event, EventKind};
+use crate::identity::{Epoch, Position, TopicPartition};
 use crate::identity::{Ticket, Version};
+use crate::index::memory::{MemoryIndex, SharedMemoryIndex};
+use crate::indexer::{Indexer, IndexerConfig};
+use crate::machines::batcher::BatchLimits;
 use crate::messenger::{DeadLetter, EventSource, Outbound, PublicationSender, PublisherMessenger};
-use crate::testing::{Bench, Script};
-use crate::transport::{ErrorKind, TransportError};
+use crate::stop::Stop;
+use crate::testing::{Bench, Script, assigned};
+use crate::transport::{ErrorKind, Header, Polled, RebalanceId, TransportError};
 
 const LIMIT: usize = 1_000_000;
 
@@ -155,4 +160,52 @@ fn a_run_does_not_begin_below_tails_that_cannot_be_read() {
     script.lines().unreadable = true;
     let unread = bench.run(limit, open()).expect("it ends");
     assert!(unread.is_err(), "its versions may lie below what is in the index: {unread:?}");
+}
+
+/// The record at `offset`, for the index called `index`.
+fn to_index(offset: i64, index: &str) -> Record {
+    let mut document = document(&format!("doc-{offset}"), 1);
+    document.set("index", index).unwrap();
+    Record {
+        position: Position { partition: TopicPartition::new("t", 0), offset, epoch: Epoch(1) },
+        key: None,
+        value: Some(document.to_json()),
+        headers: vec![Header { name: Envelope::HEADER.into(), value: envelope(offset as u64).encode() }],
+        timestamp_millis: 0,
+    }
+}
+
+#[test]
+fn an_indexer_that_drains_writes_what_waits_below_what_it_has_written_and_no_more() {
+    for stops in [false, true] {
+        let bench = Bench::default();
+        let script = Script::new(&bench, |_| Ok(()));
+        // Two are a batch: the first of all and the last wait.
+        let records = ["y", "x", "x", "x"].into_iter().zip(0..).map(|(index, offset)| to_index(offset, index));
+        script.say([assigned(1), Polled::Records(records.collect())]);
+        let messengers = KafkaMessengers::new(bench.clone(), script.clone(), KafkaConfig::new("p"));
+        let messenger = bench.run(Duration::from_secs(1), messengers.indexer()).unwrap().unwrap();
+        let index = SharedMemoryIndex::new(bench.clone(), MemoryIndex::new(Duration::from_secs(60)));
+        let age_max = Duration::from_secs(300);
+        let batch = BatchLimits { items_max: 2, bytes_max: 1 << 20, age_max };
+        let config = IndexerConfig { batch, index_override: Some("index".into()), ..IndexerConfig::default() };
+        let (stop, backend) = (Stop::new(), Arc::new(index.clone()));
+        let indexer = Indexer::new(bench.clone(), messenger, backend, config, stop.clone());
+        bench.spawn(async move { indexer.run().await.unwrap() });
+        bench.pass(Duration::from_secs(3));
+        let count = |name| index.lock().documents_in(name).count();
+        assert_eq!((count("x"), count("y"), script.lines().commits.len()), (2, 0, 0));
+        if stops {
+            stop.request();
+        } else {
+            let partitions = vec![(TopicPartition::new("t", 0), Epoch(1))];
+            let deadline = bench.now() + age_max;
+            script.say([Polled::Revoking { event: RebalanceId(1), partitions, deadline }]);
+        }
+        bench.pass(Duration::from_secs(1));
+        assert_eq!((count("x"), count("y")), (2, 1), "stops: {stops}");
+        let lines = script.lines();
+        assert_eq!(lines.commits.last().map(|commit| commit.offset), Some(3), "stops: {stops}");
+        assert_eq!((lines.left, lines.released.len()), (stops, usize::from(!stops)));
+    }
 }

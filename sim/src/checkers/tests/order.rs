@@ -81,6 +81,18 @@ fn a_throttled_write_made_again_behind_a_later_one_is_found() {
 }
 
 #[test]
+fn a_throttled_write_may_be_made_again_behind_an_older_version_that_came_a_second_time() {
+    let (mut story, ..) = given();
+    let newer = IndexWrite { version: Some(version(9)), ..write("a", 0, 7, 0) };
+    let at = |number, offset| IndexWrite { version: Some(version(number)), ..write("a", 1, 7, offset) };
+    let call = story.bulk("indexer-1", vec![newer.clone(), at(8, 1), at(9, 2)]);
+    let outcomes = [WriteOutcome::Throttled, WriteOutcome::Duplicate, WriteOutcome::Applied];
+    story.answered("indexer-1", call, outcomes.into());
+    story.bulk("indexer-1", vec![newer]);
+    assert!(story.check().iter().all(|found| found.checker != "order"), "{:?}", story.check());
+}
+
+#[test]
 fn a_worker_that_hands_an_earlier_offset_of_a_key_over_later_is_found() {
     let (mut story, given, _) = given();
     story.produce("worker-1", 1, 7, "a");
