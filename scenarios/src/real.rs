@@ -55,6 +55,8 @@ const FLAWED_LIMIT: Duration = Duration::from_secs(20);
 const QUIET_LIMIT: Duration = Duration::from_secs(60);
 /// How long topics may take until they can be seen.
 const TOPICS_LIMIT: Duration = Duration::from_secs(30);
+/// Looks in a row that must see them.
+const LOOKS: u32 = 3;
 /// Time between two questions to the cluster.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -174,7 +176,11 @@ async fn create_topics(
     let created = transport.admin().create_topics(wanted.iter().map(new).collect()).await;
     created.into_iter().collect::<Result<Vec<()>, TransportError>>().context("creating the topics of the run")?;
     let (names, started) = (wanted.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), env.now());
-    while transport.admin().partition_counts(names.clone()).await.iter().any(Result::is_err) {
+    // Each look may ask another broker, and one may know later than the next.
+    let mut seen = 0;
+    while seen < LOOKS {
+        let is_seen = transport.admin().partition_counts(names.clone()).await.iter().all(Result::is_ok);
+        seen = if is_seen { seen + 1 } else { 0 };
         if env.now().since(started) > TOPICS_LIMIT {
             bail!("the topics of the run were created and cannot be seen; is the cluster healthy?");
         }

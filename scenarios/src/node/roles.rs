@@ -34,6 +34,8 @@ use crate::zoo::ANIMALS;
 
 /// How long a process looks for its topics before it gives up.
 const TOPICS_LIMIT: Duration = Duration::from_secs(20);
+/// The same while the cluster says that there is no such topic.
+const NEW_TOPIC_LIMIT: Duration = Duration::from_secs(5);
 /// Time between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -99,8 +101,13 @@ impl<T: Transport> Process<T> {
             else {
                 return Ok(());
             };
-            let may_pass = matches!(error.kind, ErrorKind::Retriable | ErrorKind::UnknownOutcome);
-            if !may_pass || self.env.now().since(started) > TOPICS_LIMIT {
+            let limit = match error.kind {
+                ErrorKind::Retriable | ErrorKind::UnknownOutcome => TOPICS_LIMIT,
+                // A topic that was just made is not known to every broker at once.
+                _ if error.code == "UNKNOWN_TOPIC_OR_PARTITION" => NEW_TOPIC_LIMIT,
+                _ => Duration::ZERO,
+            };
+            if self.env.now().since(started) > limit {
                 return Err(error).with_context(|| {
                     let kafka = &self.pipeline.kafka;
                     format!("topic `{topic}` at {kafka}: create it first, or mend --kafka or --pipeline")

@@ -125,10 +125,11 @@ impl Injector {
     async fn strike(&mut self, action: &Action, cast: &mut Cast) -> anyhow::Result<()> {
         let state = action.node().map(|node| cast.state(node));
         // What is down, frozen or on its way out already is left alone, but that it may be killed.
-        let may = match (state, action) {
-            (None | Some(Some(State::Up)), _) => true,
-            (Some(Some(State::Frozen | State::Stopping { .. })), Action::Crash { .. }) => true,
-            _ => false,
+        let is_kill = matches!(action, Action::Crash { .. });
+        let may = match state {
+            None | Some(Some(State::Up)) => true,
+            Some(Some(State::Frozen | State::Stopping { .. })) => is_kill,
+            Some(Some(State::Down) | None) => false,
         };
         if !may {
             return Ok(());
