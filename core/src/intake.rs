@@ -406,7 +406,10 @@ async fn poll_records<E: Env, P: Poller, G: Group>(
             }
             Err(error) if error.kind == ErrorKind::Retriable => env.sleep(Duration::from_millis(100)).await,
             Err(error) => {
-                cell.finish(Err(error));
+                // That one cannot poll once the group is left is no failure, and the steward tells of the end.
+                if !cell.lock().custody.has_left() {
+                    cell.finish(Err(error));
+                }
                 return;
             }
         }

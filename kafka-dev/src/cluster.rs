@@ -1,6 +1,7 @@
 //! A cluster that lives no longer than the process that started it.
 
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Child;
 
@@ -9,6 +10,7 @@ use tempfile::TempDir;
 use crate::error::{Context, Error};
 use crate::jars::Jars;
 use crate::node::{Node, STOP_LIMIT};
+use crate::proxy::{Link, Losses};
 use crate::{Options, ports, wait};
 
 /// Starts again when another process took a port in between.
@@ -23,6 +25,7 @@ pub struct Cluster {
     nodes: Vec<Node>,
     guards: Vec<Option<Child>>,
     jars: Jars,
+    link: Option<Link>,
     folder: TempDir,
 }
 
@@ -51,8 +54,10 @@ impl Cluster {
             node.prepare(&nodes, options)?;
             node.format(jars)?;
         }
+        let fronts: Vec<(u16, u16)> = nodes.iter().filter_map(|node| node.lossy).collect();
+        let link = if options.lossy { Some(Link::open(&fronts)?) } else { None };
         let guards = nodes.iter().map(|_| None).collect();
-        let mut cluster = Cluster { nodes, guards, jars: jars.clone(), folder };
+        let mut cluster = Cluster { nodes, guards, jars: jars.clone(), link, folder };
         // All at once: the first to start waits for a majority.
         for place in 0..cluster.nodes.len() {
             cluster.guards[place] = Some(cluster.nodes[place].start_guarded(jars, true)?);
@@ -73,6 +78,19 @@ impl Cluster {
     /// `host:port` of every node, with commas between.
     pub fn bootstrap(&self) -> String {
         bootstrap(&self.nodes)
+    }
+
+    /// The same over a link that can lose answers; `None` unless [`Options::lossy`].
+    pub fn lossy_bootstrap(&self) -> Option<String> {
+        let front = |node: &Node| Some(format!("{}:{}", Ipv4Addr::LOCALHOST, node.lossy?.0));
+        let fronts: Option<Vec<String>> = self.nodes.iter().map(front).collect();
+        fronts.map(|fronts| fronts.join(","))
+    }
+
+    /// What that link loses next: so many answers of brokers, each with its connection, after their requests were
+    /// applied.
+    pub fn losses(&self) -> Option<Losses> {
+        self.link.as_ref().map(Link::losses)
     }
 
     /// The numbers of its nodes, from 1.
@@ -144,12 +162,14 @@ impl Drop for Cluster {
 
 /// The nodes of a cluster in `folder`, on free ports.
 pub(crate) fn lay_out(folder: &Path, options: &Options) -> Result<Vec<Node>, Error> {
-    let found = ports::free(2 * options.nodes as usize, options.first_port)?;
+    let each = if options.lossy { 4 } else { 2 };
+    let found = ports::free(each * options.nodes as usize, options.first_port)?;
     let node = |(place, ports): (usize, &[u16])| {
         let id = place as u32 + 1;
-        Node { id, port: ports[0], controller_port: ports[1], folder: folder.join(format!("node-{id}")) }
+        let lossy = options.lossy.then(|| (ports[2], ports[3]));
+        Node { id, port: ports[0], controller_port: ports[1], lossy, folder: folder.join(format!("node-{id}")) }
     };
-    Ok(found.chunks(2).enumerate().map(node).collect())
+    Ok(found.chunks(each).enumerate().map(node).collect())
 }
 
 pub(crate) fn bootstrap(nodes: &[Node]) -> String {

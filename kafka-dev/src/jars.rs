@@ -55,7 +55,8 @@ pub(crate) fn cache() -> PathBuf {
         return folder.into();
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    let target = target.unwrap_or_else(|| workspace.join("target"));
     target.join("kafka-dev")
 }
 

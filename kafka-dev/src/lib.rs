@@ -1,7 +1,7 @@
 //! A real Apache Kafka in KRaft mode on 127.0.0.1, for tests and for trying things out.
 //!
-//! The broker's jars come from Maven Central by `pom.xml`, once, into the target folder ([`Options::version`]); it needs
-//! Java 17 or later, and Maven the first time. [`testing`] is what a test calls; [`Cluster`] is a cluster of one's own,
+//! The broker's jars come from Maven Central by `pom.xml`, once, into the target folder; that takes Maven, and running
+//! it Java 17 or later. [`testing`] is what a test calls; [`Cluster`] is a cluster of one's own,
 //! whose nodes can be killed and started again; the `kafka-dev` command keeps one running between commands.
 //!
 //! It must never leave a server behind: a [`Cluster`] ends with the process that started it, however that ends. Only
@@ -22,6 +22,7 @@ mod error;
 mod jars;
 mod node;
 mod ports;
+mod proxy;
 mod standing;
 pub mod testing;
 mod wait;
@@ -29,6 +30,7 @@ mod wait;
 pub use cluster::Cluster;
 pub use error::Error;
 pub use node::GUARD;
+pub use proxy::Losses;
 pub use standing::{NodeStatus, Standing};
 
 /// The Kafka that is started unless another is asked for.
@@ -45,11 +47,13 @@ pub struct Options {
     pub properties: Vec<(String, String)>,
     /// Free ports are looked for from here up; `None` begins anywhere from 20,000 to 32,000.
     pub first_port: Option<u16>,
+    /// Whether the nodes can be reached over a link that loses answers too ([`Cluster::lossy_bootstrap`]).
+    pub lossy: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { nodes: 1, version: VERSION.into(), properties: Vec::new(), first_port: None }
+        Options { nodes: 1, version: VERSION.into(), properties: Vec::new(), first_port: None, lossy: false }
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Node {
     pub(crate) id: u32,
     pub(crate) port: u16,
     pub(crate) controller_port: u16,
+    /// Where clients think that it is when they come over the lossy link, and where it is.
+    pub(crate) lossy: Option<(u16, u16)>,
     pub(crate) folder: PathBuf,
 }
 
@@ -68,14 +70,20 @@ impl Node {
         let host = Ipv4Addr::LOCALHOST;
         let voters: Vec<String> =
             cluster.iter().map(|node| format!("{}@{host}:{}", node.id, node.controller_port)).collect();
+        let mut listeners = format!("PLAINTEXT://{},CONTROLLER://{host}:{}", self.address(), self.controller_port);
+        let mut advertised = format!("PLAINTEXT://{}", self.address());
+        if let Some((front, back)) = self.lossy {
+            listeners += &format!(",LOSSY://{host}:{back}");
+            advertised += &format!(",LOSSY://{host}:{front}");
+        }
         let mut all: Vec<(&str, String)> = vec![
             ("process.roles", "broker,controller".into()),
             ("node.id", self.id.to_string()),
             ("controller.quorum.voters", voters.join(",")),
             ("controller.listener.names", "CONTROLLER".into()),
-            ("listeners", format!("PLAINTEXT://{},CONTROLLER://{host}:{}", self.address(), self.controller_port)),
-            ("advertised.listeners", format!("PLAINTEXT://{}", self.address())),
-            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".into()),
+            ("listeners", listeners),
+            ("advertised.listeners", advertised),
+            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOSSY:PLAINTEXT".into()),
             ("inter.broker.listener.name", "PLAINTEXT".into()),
             ("log.dirs", self.folder.join("data").display().to_string()),
             ("default.replication.factor", copies.to_string()),
@@ -222,7 +230,7 @@ fn try_train(jars: &Jars) -> Result<(), Error> {
     let folder = tempfile::Builder::new().prefix("kafka-dev-").tempdir().context(|| "making a folder".into())?;
     let found = ports::free(2, None)?;
     let (port, controller_port) = (found[0], found[1]);
-    let node = Node { id: 1, port, controller_port, folder: folder.path().join("node-1") };
+    let node = Node { id: 1, port, controller_port, lossy: None, folder: folder.path().join("node-1") };
     node.prepare(std::slice::from_ref(&node), &Options::default())?;
     node.format(jars)?;
     let part = jars.archive().with_extension("part");

@@ -63,7 +63,13 @@ impl Standing {
             let ports: Vec<u16> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
             let node = |(place, ports): (usize, &[u16])| {
                 let id = place as u32 + 1;
-                Node { id, port: ports[0], controller_port: ports[1], folder: folder.join(format!("node-{id}")) }
+                Node {
+                    id,
+                    port: ports[0],
+                    controller_port: ports[1],
+                    lossy: None,
+                    folder: folder.join(format!("node-{id}")),
+                }
             };
             let is_whole = !ports.is_empty() && ports.len().is_multiple_of(2);
             is_whole.then(|| Description { version, nodes: ports.chunks(2).enumerate().map(node).collect() })

@@ -29,9 +29,9 @@ pub const REQUIRE_VARIABLE: &str = "SERIATIM_REQUIRE_REAL";
 /// when `SERIATIM_REQUIRE_REAL` is 1.
 pub fn broker() -> Option<&'static str> {
     static SHARED: Shared = OnceLock::new();
-    let start = || match std::env::var(BROKER_VARIABLE) {
-        Ok(address) => Ok((named(address), None)),
-        Err(_) => Cluster::start(&Options::default()).map(|cluster| (cluster.bootstrap(), Some(cluster))),
+    let start = || match named_broker() {
+        Some(address) => Ok((address, None)),
+        None => Cluster::start(&Options::default()).map(|cluster| (cluster.bootstrap(), Some(cluster))),
     };
     addresses(SHARED.get_or_init(start))
 }
@@ -70,9 +70,13 @@ pub fn cluster(options: &Options) -> Option<Cluster> {
     Cluster::start(options).map_or_else(|error| skip(&error), Some)
 }
 
-/// The address as it was given, when somebody listens there.
-fn named(address: String) -> String {
+/// The broker that `SERIATIM_KAFKA` names, if it names one.
+///
+/// # Panics
+/// When nobody listens there.
+pub fn named_broker() -> Option<String> {
     const LIMIT: Duration = Duration::from_secs(5);
+    let address = std::env::var(BROKER_VARIABLE).ok()?;
     let listens = |one: &str| {
         let resolved = one.to_socket_addrs().into_iter().flatten();
         resolved.into_iter().any(|place| TcpStream::connect_timeout(&place, LIMIT).is_ok())
@@ -81,7 +85,7 @@ fn named(address: String) -> String {
         address.split(',').any(listens),
         "nobody listens on {BROKER_VARIABLE}={address}; start a broker there, or unset it to have one started"
     );
-    address
+    Some(address)
 }
 
 /// Skips the test that runs on this thread, for want of Java or Maven.

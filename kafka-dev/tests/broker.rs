@@ -1,4 +1,5 @@
 //! A broker starts, serves, and is never left behind.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

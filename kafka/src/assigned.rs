@@ -69,6 +69,8 @@ impl<E: Env> KafkaAssigned<E> {
         config.set("group.id", &cluster.settings.assigned_group);
         // A position that is not in the log is looked at here: below it is mended, past it is an error.
         config.set("auto.offset.reset", "error").set("queued.min.messages", "10000");
+        // Whoever reads by assignment has seen the topic: it is not on its way for long.
+        config.set("topic.metadata.propagation.max.ms", "5000");
         let woken = Arc::new(Notify::new());
         let notify = woken.clone();
         let make = move || -> Result<_, KafkaError> {
@@ -140,14 +142,12 @@ impl<E: Env> KafkaAssigned<E> {
     fn serve(&self) -> Result<(), TransportError> {
         for _ in 0..EVENTS_MAX {
             match self.consumer().poll(Duration::ZERO) {
-                Some(Err(error)) => match error.rdkafka_error_code() {
-                    Some(
-                        code @ (RDKafkaErrorCode::Authentication
-                        | RDKafkaErrorCode::SaslAuthenticationFailed
-                        | RDKafkaErrorCode::TopicAuthorizationFailed),
-                    ) => return Err(error::of_code(code, "reading by assignment")),
-                    _ => {}
-                },
+                Some(Err(error)) => {
+                    let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+                    if is_denied(code) {
+                        return Err(error::of_code(code, "reading by assignment"));
+                    }
+                }
                 Some(Ok(_)) => {
                     let context = "reading by assignment: a record came by the queue of events, and would be lost";
                     return Err(TransportError::new(ErrorKind::Fatal, "_STATE", context));
@@ -176,6 +176,16 @@ impl<E: Env> KafkaAssigned<E> {
         let assigned = self.env.run_blocking(NO_COST, again).await;
         assigned.map_err(|error| error::of(&error, format!("reading {partition} from its start")))
     }
+}
+
+/// Whether a broker does not let this principal read.
+fn is_denied(code: RDKafkaErrorCode) -> bool {
+    matches!(
+        code,
+        RDKafkaErrorCode::Authentication
+            | RDKafkaErrorCode::SaslAuthenticationFailed
+            | RDKafkaErrorCode::TopicAuthorizationFailed
+    )
 }
 
 fn assign(consumer: &Lookup, parts: &[Part]) -> Result<(), KafkaError> {

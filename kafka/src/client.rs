@@ -34,12 +34,12 @@ impl Complaints {
         let Some(code) = error.rdkafka_error_code() else { return };
         let mut last = lock(&self.0);
         // That all brokers are down is no reason, and a refused credential is the reason of what follows.
-        let is_better = match (&*last, code) {
-            (Some((RDKafkaErrorCode::Authentication, _)), _) => false,
-            (Some(_), RDKafkaErrorCode::AllBrokersDown) => false,
-            _ => true,
+        let is_worse = match &*last {
+            Some((RDKafkaErrorCode::Authentication, _)) => true,
+            Some(_) => code == RDKafkaErrorCode::AllBrokersDown,
+            None => false,
         };
-        if is_better {
+        if !is_worse {
             *last = Some((code, reason.to_owned()));
         }
     }

@@ -147,6 +147,9 @@ impl Shared {
     }
 }
 
+/// A record on its way into librdkafka's queue.
+type Ready<'a> = BaseRecord<'a, [u8], [u8], Box<Slot>>;
+
 type Threaded = ThreadedProducer<Context, NoCustomPartitioner>;
 
 struct Inner {
@@ -314,7 +317,7 @@ impl Enqueuing {
         &self,
         record: &'a Outgoing,
         bytes_max: usize,
-    ) -> Result<BaseRecord<'a, [u8], [u8], Box<Slot>>, TransportError> {
+    ) -> Result<Ready<'a>, TransportError> {
         client::check_topic(&record.topic, "producing")?;
         let bytes = bytes(record);
         if bytes > bytes_max {
@@ -322,7 +325,7 @@ impl Enqueuing {
             return Err(error::of_code(RDKafkaErrorCode::MessageSizeTooLarge, doing));
         }
         let slot = Box::new(Slot { call: self.call.clone(), place: self.next as u32 });
-        let mut to = BaseRecord::with_opaque_to(&*record.topic, slot);
+        let mut to = BaseRecord::with_opaque_to(&record.topic, slot);
         if let Some(partition) = record.partition {
             if partition < 0 {
                 return Err(error::of_code(RDKafkaErrorCode::UnknownPartition, producing(record)));

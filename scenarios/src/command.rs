@@ -22,11 +22,13 @@ use crate::run::{Exit, Outcome, RunOptions, RunReport, Runner, run_fresh};
 use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find, setting};
 
 mod campaign;
+mod contract;
 mod dump;
 mod soak;
 mod zoo;
 
 use self::campaign::Campaign;
+use self::contract::{Contract, Puppet};
 use self::soak::Soak;
 use self::zoo::Zoo;
 
@@ -52,6 +54,11 @@ enum What {
     Zoo(Zoo),
     /// Runs a JSONL file of operations (`id`, `op`, other fields) and compares the final index with them.
     Run(Run),
+    /// Checks what `core` relies on, rule by rule, against the simulated cluster and, with --real, against real ones.
+    Contract(Contract),
+    /// Plays a group member for `contract`, in a process of its own.
+    #[command(hide = true)]
+    Puppet(Puppet),
     /// Runs the pipeline on a real Kafka as processes, strikes them at random and judges what they wrote down.
     Soak(Soak),
     /// Runs one process of a pipeline on a real Kafka.
@@ -185,6 +192,8 @@ impl Command {
             What::Replay(replay) => replay.execute(runner, terminal),
             What::Zoo(zoo) => zoo.execute(terminal),
             What::Run(run) => run.execute(runner, terminal),
+            What::Contract(contract) => contract.execute(terminal),
+            What::Puppet(puppet) => puppet.execute(),
             What::Soak(soak) => soak.execute(terminal),
             What::Node(node) => Ok(node.end()),
             What::Pack(pack) => pack.execute(terminal),

@@ -6,7 +6,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// The concerns that draw, each with its own ChaCha stream. The numbers are part of what a seed means.
+/// The concerns that draw, each with its own ChaCha stream. The numbers are part of what a seed means, and
+/// below 100: the simulated world draws from higher ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Stream {

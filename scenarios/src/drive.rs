@@ -93,6 +93,7 @@ fn run(plan: &Plan, options: &RunOptions, variant: &Arc<dyn Variant>) -> RunRepo
         Err(words) => return RunReport::of(Outcome::Harness(words)),
     };
     let config = WorldConfig {
+        network_seed: Some(plan.seeds.network),
         trace: if options.trace { TraceMode::Full } else { TraceMode::Ring(0) },
         time_limit: Duration::from_secs(24 * 3_600),
         ..WorldConfig::default()

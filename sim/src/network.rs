@@ -92,7 +92,7 @@ impl Shared {
             index: IndexServer::new(config.tombstone_retention),
             trace: Trace::new(config.trace),
             ticker: Ticker::default(),
-            network: Stream::new(seed, crate::rng::Concern::Network),
+            network: Stream::new(config.network_seed.unwrap_or(seed), crate::rng::Concern::Network),
             recorder,
             kafka: "kafka".into(),
             waiters: BTreeMap::new(),

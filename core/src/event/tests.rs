@@ -52,7 +52,12 @@ proptest! {
 
     /// A byte of a line is changed, dropped or said twice: whatever the short way still reads, JSON reads the same.
     #[test]
-    fn the_short_way_and_json_read_the_same(events in prop::collection::vec(plain_event(), 1..4), at: prop::sample::Index, change in 0..3, byte in 0x20..0x7fu8) {
+    fn the_short_way_and_json_read_the_same(
+        events in prop::collection::vec(plain_event(), 1..4),
+        at: prop::sample::Index,
+        change in 0..3,
+        byte in 0x20..0x7fu8,
+    ) {
         let batch = encode_batch(&events);
         let lines = std::str::from_utf8(&batch).unwrap().lines();
         for (line, event) in lines.zip(&events) {

@@ -261,6 +261,11 @@ impl Custody {
         self.closing
     }
 
+    /// Whether [`Step::Leave`] was given.
+    pub fn has_left(&self) -> bool {
+        self.closing && self.departures.iter().all(|departure| departure.event.is_some())
+    }
+
     /// Whether a drain waits for records to be finished.
     pub fn is_awaiting(&self) -> bool {
         self.parts.values().any(|part| part.draining.is_some_and(|unsettled| unsettled > 0))

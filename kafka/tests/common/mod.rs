@@ -1,7 +1,6 @@
 //! A real broker for tests, and what they all need of it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,20 +13,6 @@ use seriatim_ingest::env::TokioEnv;
 use seriatim_kafka::{KafkaGroup, KafkaPoller, KafkaSettings, KafkaTransport};
 
 pub type Real = KafkaTransport<TokioEnv>;
-
-/// The broker's address; `None` after saying that, and why, this test was skipped.
-pub fn bootstrap(test: &str) -> Option<String> {
-    if let Ok(address) = std::env::var("SERIATIM_KAFKA") {
-        return Some(address);
-    }
-    let reason = format!("SKIPPED {test}: there is no Kafka; set SERIATIM_KAFKA=host:port\n");
-    assert!(std::env::var_os("SERIATIM_REQUIRE_REAL").is_none_or(|value| value != "1"), "{reason}");
-    // Straight to the process's standard error: cargo hides what a passing test prints.
-    if let Ok(mut stderr) = std::fs::OpenOptions::new().append(true).open("/dev/stderr") {
-        let _ = stderr.write_all(reason.as_bytes());
-    }
-    None
-}
 
 /// A real cluster and the environment that its clients live in.
 pub struct World {
@@ -200,7 +185,7 @@ impl Consumer {
 
 /// Runs `test` against a real broker, within a bound.
 pub fn with_broker<F: Future<Output = ()>>(name: &str, seconds: u64, test: impl FnOnce(World) -> F) {
-    let Some(address) = bootstrap(name) else { return };
+    let Some(address) = seriatim_kafka_dev::testing::broker() else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio");
     let run = async {
         let env = TokioEnv::new();
@@ -212,4 +197,84 @@ pub fn with_broker<F: Future<Output = ()>>(name: &str, seconds: u64, test: impl 
     // What hangs must not hang the end of the test too.
     runtime.shutdown_background();
     ended.unwrap_or_else(|_| panic!("{name} did not end in {seconds} s"));
+}
+
+/// What a member in the background was given, and when.
+pub type Log = Arc<std::sync::Mutex<Vec<Polled>>>;
+
+/// A member that polls on its own, commits nothing, and releases everything at once.
+pub struct Background {
+    pub log: Log,
+    pub group: KafkaGroup<TokioEnv>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Background {
+    pub fn start(mut consumer: Consumer) -> Self {
+        let log = Log::default();
+        let (written, group) = (log.clone(), consumer.group.clone());
+        let task = tokio::spawn(async move {
+            loop {
+                let Ok(polled) = consumer.poller.poll(500, WAIT).await else { return };
+                if let Polled::Revoking { event, .. } | Polled::Lost { event, .. } = &polled {
+                    consumer.group.release(*event).await.expect("released");
+                }
+                written.lock().expect("log").push(polled);
+            }
+        });
+        Background { log, group, task }
+    }
+
+    pub fn assigned(&self) -> usize {
+        let mut owned = std::collections::BTreeSet::new();
+        for polled in self.log.lock().expect("log").iter() {
+            match polled {
+                Polled::Assigned(new) => owned.extend(new.iter().map(|one| one.partition.clone())),
+                Polled::Revoking { partitions, .. } | Polled::Lost { partitions, .. } => {
+                    owned.retain(|one| partitions.iter().all(|(gone, _)| gone != one));
+                }
+                Polled::Records(_) => {}
+            }
+        }
+        owned.len()
+    }
+
+    pub fn records(&self) -> Vec<Record> {
+        let log = self.log.lock().expect("log");
+        let records = log.iter().filter_map(|polled| match polled {
+            Polled::Records(records) => Some(records.clone()),
+            _ => None,
+        });
+        records.flatten().collect()
+    }
+
+    /// Waits until it owns as many.
+    pub async fn until_assigned(&self, partitions: usize, seconds: u64) {
+        for _ in 0..seconds * 20 {
+            if self.assigned() == partitions {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{} partitions, not {partitions}: {:?}", self.assigned(), self.log.lock().expect("log"));
+    }
+
+    /// Leaves, and ends.
+    pub async fn stop(self) {
+        self.group.leave().await;
+        self.task.await.expect("it ended");
+    }
+}
+
+impl Background {
+    /// Waits until it owns as many, while `other` goes on polling and gets nothing.
+    pub async fn until_assigned_while(&self, partitions: usize, other: &mut Consumer) {
+        for _ in 0..100 {
+            if self.assigned() == partitions {
+                return;
+            }
+            assert_eq!(other.poll().await, Polled::Records(Vec::new()), "nothing comes until the release");
+        }
+        panic!("{} partitions, not {partitions}", self.assigned());
+    }
 }

@@ -202,8 +202,8 @@ impl Attempt {
 /// Everything that came of one publish.
 #[derive(Clone, Debug, Default)]
 pub struct Family {
-    /// The publish, as an index into [`super::HistoryIndex::publishes`]. One that was sent again keeps its sequence; the
-    /// first stands for it.
+    /// The publish, as an index into [`super::HistoryIndex::publishes`]. One that was sent again keeps its sequence;
+    /// the first stands for it.
     pub publish: Option<usize>,
     /// Where it lies on the source topic: partitions, offsets.
     pub sources: SmallVec<[(TopicPartition, i64); 1]>,

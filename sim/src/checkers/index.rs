@@ -328,33 +328,29 @@ impl HistoryIndex {
     }
 
     fn bulk_resolved(&mut self, (sent, at): (At, At), writes: &[IndexWrite], outcomes: &[WriteOutcome]) {
-        // A write that was throttled is superseded when the answer says that the index has a higher version of its
-        // document; without versions, when a later write of it was taken.
+        // A write that was throttled is superseded when the answer says that the index has a later one of its document.
+        // Without versions the order of publishing stands for them.
+        let rank = |write: &IndexWrite| {
+            let Ticket { sequence, ordinal, .. } = write.ticket;
+            write.version.unwrap_or(Version(sequence.cast_signed() << 10 | i64::from(ordinal)))
+        };
         let mut taken: BTreeMap<(Option<&str>, &str), Version> = BTreeMap::new();
         let any_throttled = outcomes.contains(&WriteOutcome::Throttled);
-        for (write, outcome) in
-            writes.iter().zip(outcomes).filter(|(write, _)| any_throttled && write.version.is_some())
-        {
+        for (write, outcome) in writes.iter().zip(outcomes).filter(|_| any_throttled) {
             let has = match outcome {
-                WriteOutcome::Superseded(current) => Some(*current),
-                outcome => write.version.filter(|_| outcome.is_indexed()),
+                WriteOutcome::Superseded(current) => *current,
+                outcome if outcome.is_indexed() => rank(write),
+                _ => continue,
             };
-            if let Some(has) = has {
-                let highest = taken.entry(write.target()).or_insert(has);
-                *highest = has.max(*highest);
-            }
+            let highest = taken.entry(write.target()).or_insert(has);
+            *highest = has.max(*highest);
         }
-        for (number, write) in writes.iter().enumerate().rev() {
+        for (number, write) in writes.iter().enumerate() {
             let mut outcome = outcomes.get(number).copied();
-            if any_throttled {
-                if let (Some(WriteOutcome::Throttled), Some(has)) = (outcome, taken.get(&write.target()))
-                    && write.version.is_none_or(|version| version < *has)
-                {
-                    outcome = Some(WriteOutcome::Superseded(*has));
-                }
-                if write.version.is_none() && outcome.is_some_and(WriteOutcome::is_indexed) {
-                    taken.entry(write.target()).or_default();
-                }
+            if let (Some(WriteOutcome::Throttled), Some(has)) = (outcome, taken.get(&write.target()))
+                && rank(write) < *has
+            {
+                outcome = Some(WriteOutcome::Superseded(*has));
             }
             let attempt = self.attempt(&write.ticket);
             if let Some(position) = write.position.as_ref().filter(|one| Role::of(&one.partition.topic) == Role::Source)

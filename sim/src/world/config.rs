@@ -11,6 +11,8 @@ use crate::trace::{TraceLine, TraceMode};
 /// How a world is set up.
 #[derive(Clone, Debug)]
 pub struct WorldConfig {
+    /// The seed of the latencies, where it is not that of the run.
+    pub network_seed: Option<u64>,
     /// Least time of one way between a process and a server, microseconds.
     pub latency_min_micros: u64,
     /// Most time of one way.
@@ -38,6 +40,7 @@ pub struct WorldConfig {
 impl Default for WorldConfig {
     fn default() -> Self {
         WorldConfig {
+            network_seed: None,
             latency_min_micros: 200,
             latency_max_micros: 2_000,
             cluster: ClusterConfig::default(),

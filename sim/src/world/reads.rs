@@ -42,6 +42,19 @@ impl World {
         }
     }
 
+    /// Deletes the records of a partition below `before`, at once.
+    ///
+    /// # Panics
+    /// When the cluster refuses it, as it does past the end of the log.
+    pub fn delete_records(&self, partition: &TopicPartition, before: i64) {
+        let leader = self.shared.current().cluster.leader(partition);
+        let Some(leader) = leader else { panic!("there is no {partition}") };
+        match self.ask(leader, Request::DeleteRecords { partitions: vec![(partition.clone(), before)] }) {
+            Some(Response::DeleteRecords { partitions }) if partitions.iter().all(|one| one.error.is_none()) => {}
+            other => panic!("the records of {partition} below {before} were not deleted: {other:?}"),
+        }
+    }
+
     /// Deletes a topic at once, with its records and what groups committed for it.
     ///
     /// # Panics

@@ -343,5 +343,7 @@ fn a_closing_custody_drains_everything_and_leaves() {
     let Step::Commit(commits) = custody.step(Instant::default()) else { panic!("a commit is due") };
     assert_eq!(commits[0].offset, 6);
     custody.committed(&commits, &[Ok(())], Instant::default());
+    assert!(!custody.has_left());
     assert_eq!(custody.step(Instant::default()), Step::Leave);
+    assert!(custody.has_left());
 }

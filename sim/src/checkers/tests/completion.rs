@@ -98,6 +98,23 @@ fn a_throttled_write_is_superseded_by_what_the_index_says_that_it_has_and_by_not
 }
 
 #[test]
+fn without_versions_a_throttled_write_is_superseded_by_a_later_publish_wherever_it_stands_in_the_request() {
+    for (taken, throttled, late) in [(1, 0, false), (0, 1, true)] {
+        let mut story = Story::default();
+        story.publish_only(0, "a");
+        story.publish_only(1, "a");
+        let unversioned = |sequence| IndexWrite { position: None, version: None, ..write("a", sequence, 7, 0) };
+        let call = story.bulk("local", vec![unversioned(taken), unversioned(throttled)]);
+        story.answered("local", call, vec![WriteOutcome::Applied, WriteOutcome::Throttled]);
+        sent(&mut story, taken, LifecycleKind::Indexed);
+        sent(&mut story, throttled, LifecycleKind::Superseded);
+        story.complete(RunSummary { published: 2, indexed: 1, superseded: 1, ..RunSummary::default() });
+        let found = story.check_with(|options| options.versions_on = false);
+        assert_eq!(found.iter().any(|one| one.property == "completed-early"), late, "{found:?}");
+    }
+}
+
+#[test]
 fn a_completion_after_every_answer_is_clean() {
     let mut story = half();
     finish(&mut story, "b", 1);
