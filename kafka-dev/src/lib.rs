@@ -29,6 +29,7 @@ mod wait;
 
 pub use cluster::Cluster;
 pub use error::Error;
+pub use node::GUARD;
 pub use proxy::Losses;
 pub use standing::{NodeStatus, Standing};
 

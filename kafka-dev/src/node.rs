@@ -18,7 +18,8 @@ const READY: &str = "Kafka Server started";
 const START_LIMIT: Duration = Duration::from_secs(120);
 const FORMAT_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(15);
-const GUARD: &str = include_str!("guard.sh");
+/// A shell script that runs a server and ends it with whoever started it: see its own words.
+pub const GUARD: &str = include_str!("guard.sh");
 const LOG4J: &str = include_str!("log4j2.xml");
 const HEAP: &str = "-Xmx512m";
 

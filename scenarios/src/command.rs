@@ -24,10 +24,12 @@ use crate::scenario::{FaultSet, SCENARIOS, Scenario, Source, find, setting};
 mod campaign;
 mod contract;
 mod dump;
+mod soak;
 mod zoo;
 
 use self::campaign::Campaign;
 use self::contract::{Contract, Puppet};
+use self::soak::Soak;
 use self::zoo::Zoo;
 
 /// Runs the pipeline in a simulated Kafka, from seeds.
@@ -57,6 +59,11 @@ enum What {
     /// Plays a group member for `contract`, in a process of its own.
     #[command(hide = true)]
     Puppet(Puppet),
+    /// Runs the pipeline on a real Kafka as processes, strikes them at random and judges what they wrote down.
+    Soak(Soak),
+    /// Runs one process of a pipeline on a real Kafka.
+    #[command(hide = true)]
+    Node(crate::node::Command),
     /// Packs a history of ripgrep's shape into the compact form that comes with the program.
     #[command(hide = true)]
     Pack(Pack),
@@ -187,6 +194,8 @@ impl Command {
             What::Run(run) => run.execute(runner, terminal),
             What::Contract(contract) => contract.execute(terminal),
             What::Puppet(puppet) => puppet.execute(),
+            What::Soak(soak) => soak.execute(terminal),
+            What::Node(node) => Ok(node.end()),
             What::Pack(pack) => pack.execute(terminal),
         };
         let ended = ended.and_then(|exit| match terminal.missing() {

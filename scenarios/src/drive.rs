@@ -21,16 +21,18 @@ use crate::run::{Outcome, RunOptions, RunReport, Runner, Strikes};
 use crate::workload::{Expected, Op};
 
 pub mod any;
-mod faults;
+pub(crate) mod config;
+pub(crate) mod faults;
 mod judge;
 mod links;
 mod nodes;
+pub(crate) mod operations;
 mod poison;
-mod recorded;
-mod stages;
-mod struck;
-mod troubles;
-mod variant;
+pub(crate) mod recorded;
+pub(crate) mod stages;
+pub(crate) mod struck;
+pub(crate) mod troubles;
+pub(crate) mod variant;
 
 pub use variant::{Correct, Messengers, Part, Place, Variant};
 
@@ -126,7 +128,7 @@ async fn drive(
     progress: &SharedProgress,
     variant: Arc<dyn Variant>,
 ) -> Driven {
-    let struck = struck::Struck::new(world);
+    let struck = struck::Struck::new(world.recorder());
     let trouble = stages::Trouble::new(struck.clone());
     let cast = nodes::Cast::new(world, plan, operations, progress.clone(), variant, trouble);
     cast.start();

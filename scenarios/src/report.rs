@@ -113,8 +113,10 @@ pub fn failure_block(plan: &Plan, report: &RunReport, replay: &str) -> String {
     }
     section(&mut out, "plan", [describe(plan)]);
     section(&mut out, "faults", plan.faults.iter().map(ToString::to_string));
-    section(&mut out, "trace", [format!("hash {:016x}", report.trace_hash)]);
-    section(&mut out, "replay", [replay.to_owned()]);
+    // A real run has no trace, and does not come again the same.
+    let traced = (report.trace_hash != 0).then(|| format!("hash {:016x}", report.trace_hash));
+    section(&mut out, "trace", traced);
+    section(&mut out, if report.trace_hash != 0 { "replay" } else { "again" }, [replay.to_owned()]);
     out
 }
 

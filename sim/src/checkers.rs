@@ -17,6 +17,7 @@ use seriatim_core::identity::TopicPartition;
 
 use crate::history::Event;
 
+mod asked;
 mod completion;
 mod facts;
 mod index;

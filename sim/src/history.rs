@@ -164,6 +164,12 @@ impl Recorder {
         self
     }
 
+    /// Numbers calls from `first` on: what processes need whose histories are put together.
+    pub fn numbered_from(self, first: Call) -> Self {
+        self.shared.calls.store(first, Ordering::Relaxed);
+        self
+    }
+
     /// A fresh number, for a call, a producer or a consumer. Never 0.
     pub fn call(&self) -> Call {
         self.shared.calls.fetch_add(1, Ordering::Relaxed)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+use seriatim_core::env::{Env, Instant};
 use seriatim_core::identity::TopicPartition;
 use seriatim_core::messenger::{
     Emission, IndexerMessenger, MessengerError, MessengerFactory, Sides, Work, WorkerMessenger,
@@ -12,6 +13,9 @@ use seriatim_core::messenger::{
 use seriatim_core::transport::{
     Commit, Delivery, Group, Outgoing, Polled, Poller, Producer, RebalanceId, TransportError,
 };
+
+use seriatim_ingest::env::TokioEnv;
+use seriatim_sim::SimEnv;
 
 use super::variant::Messengers;
 
@@ -26,6 +30,59 @@ macro_rules! opaque {
 }
 
 opaque! { AnyPoller AnyGroup AnyProducer AnyWorker AnyIndexer }
+
+/// Either [`Env`]: that of a simulated process, or of a real one.
+#[derive(Clone, Debug)]
+pub enum AnyEnv {
+    /// In a simulated world.
+    Simulated(SimEnv),
+    /// Under tokio.
+    Real(TokioEnv),
+}
+
+impl Env for AnyEnv {
+    fn now(&self) -> Instant {
+        match self {
+            AnyEnv::Simulated(env) => env.now(),
+            AnyEnv::Real(env) => env.now(),
+        }
+    }
+
+    fn wall_micros(&self) -> u64 {
+        match self {
+            AnyEnv::Simulated(env) => env.wall_micros(),
+            AnyEnv::Real(env) => env.wall_micros(),
+        }
+    }
+
+    fn random(&self) -> u64 {
+        match self {
+            AnyEnv::Simulated(env) => env.random(),
+            AnyEnv::Real(env) => env.random(),
+        }
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        match self {
+            AnyEnv::Simulated(env) => env.sleep(duration).await,
+            AnyEnv::Real(env) => env.sleep(duration).await,
+        }
+    }
+
+    fn spawn<F: Future<Output = ()> + Send + 'static>(&self, task: F) {
+        match self {
+            AnyEnv::Simulated(env) => env.spawn(task),
+            AnyEnv::Real(env) => env.spawn(task),
+        }
+    }
+
+    async fn run_blocking<R: Send + 'static>(&self, cost: Duration, work: impl FnOnce() -> R + Send + 'static) -> R {
+        match self {
+            AnyEnv::Simulated(env) => env.run_blocking(cost, work).await,
+            AnyEnv::Real(env) => env.run_blocking(cost, work).await,
+        }
+    }
+}
 
 /// Any [`Poller`].
 pub struct AnyPoller(Box<dyn ErasedPoller>);
@@ -267,13 +324,13 @@ impl IndexerMessenger for AnyIndexer {
 
 /// A factory whose messengers went through the hands of a variant.
 #[derive(Clone)]
-pub(super) struct AlteredMessengers<F> {
+pub(crate) struct AlteredMessengers<F> {
     inner: F,
     alter: Arc<dyn Messengers>,
 }
 
 impl<F> AlteredMessengers<F> {
-    pub(super) fn new(inner: F, alter: Box<dyn Messengers>) -> Self {
+    pub(crate) fn new(inner: F, alter: Box<dyn Messengers>) -> Self {
         AlteredMessengers { inner, alter: alter.into() }
     }
 }

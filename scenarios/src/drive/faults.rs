@@ -322,26 +322,35 @@ impl Injector {
         self.recorder.with_events(|events| {
             let fresh = usize::try_from(*seen).map_or(&[][..], |seen| &events[seen.min(events.len())..]);
             for event in fresh {
-                let (event, count) = match &event.what {
-                    What::PublishResolved { .. } => (Event::Published, 1),
-                    What::Polled { records, .. } => (Event::Taken, records.len()),
-                    What::ProduceInvoked { .. } => (Event::Produced, 1),
-                    What::BulkInvoked { .. } => (Event::IndexRequest, 1),
-                    What::CommitInvoked { .. } => (Event::Commit, 1),
-                    What::Revoking { .. } => (Event::Revoking, 1),
-                    What::Assigned { .. } => (Event::Assigned, 1),
+                match &event.what {
                     // The producer says so itself.
                     What::FaultInjected { kind, in_flight, .. } if **kind == *FaultKind::FullQueue.name() => {
                         struck.count(FaultKind::FullQueue, *in_flight);
-                        continue;
                     }
-                    _ => continue,
-                };
-                *counts.entry(event).or_default() += count as u64;
+                    what => {
+                        if let Some((event, count)) = occurrence(what) {
+                            *counts.entry(event).or_default() += count;
+                        }
+                    }
+                }
             }
             *seen = events.len() as u64;
         });
     }
+}
+
+/// What of it a trigger counts, and how often it happened at once.
+pub(crate) fn occurrence(what: &What) -> Option<(Event, u64)> {
+    Some(match what {
+        What::PublishResolved { .. } => (Event::Published, 1),
+        What::Polled { records, .. } => (Event::Taken, records.len() as u64),
+        What::ProduceInvoked { .. } => (Event::Produced, 1),
+        What::BulkInvoked { .. } => (Event::IndexRequest, 1),
+        What::CommitInvoked { .. } => (Event::Commit, 1),
+        What::Revoking { .. } => (Event::Revoking, 1),
+        What::Assigned { .. } => (Event::Assigned, 1),
+        _ => return None,
+    })
 }
 
 /// Whether what happens may be what a trigger waits for, rather than time alone.

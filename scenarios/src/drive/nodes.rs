@@ -1,36 +1,30 @@
 //! The processes of a run, and what each does.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, select};
-use seriatim_core::connector::{Connector, ConnectorError};
-use seriatim_core::document::Document;
-use seriatim_core::env::Env;
+use futures_util::future::select;
+use seriatim_core::connector::Connector;
 use seriatim_core::index::Backend;
-use seriatim_core::indexer::{DeletionMarker, IndexerConfig};
-use seriatim_core::machines::batcher::BatchLimits;
-use seriatim_core::machines::custody::CustodyConfig;
 use seriatim_core::messenger::MessengerFactory;
 use seriatim_core::messenger::hybrid::{HybridConfig, HybridMessengers};
 use seriatim_core::messenger::kafka::{KafkaConfig, KafkaMessengers, Topics};
 use seriatim_core::messenger::local::{LocalConfig, LocalMessengers};
 use seriatim_core::pipeline::PipelineSpec;
-use seriatim_core::publisher::{Publisher, PublisherConfig};
 use seriatim_core::runner::{self, ConnectorSummary, LocalOptions, RunError, RunOptions};
 use seriatim_core::stop::Stop;
-use seriatim_core::worker::WorkerConfig;
-use seriatim_sim::history::{RunSummary, What};
+use seriatim_sim::history::What;
 use seriatim_sim::recorded::{RecordedBackend, RecordedTransport, decode_lifecycle};
 use seriatim_sim::{Node, SimEnv, World};
 
-use super::any::AlteredMessengers;
+use super::any::{AlteredMessengers, AnyEnv};
+use super::config::{self, Member, indexer_config, publisher_config, run_summary, worker_config};
+use super::operations::Operations;
 use super::recorded::{RecordedLedger, RecordedMessengers};
 use super::variant::{Altered, NodeTransport, Part, Place, Seam, Variant};
 use super::{PIPELINE, SharedProgress, lock, stages};
 use crate::fault::Role;
-use crate::plan::{Knobs, Mode, Plan, PublisherPause, Topology};
-use crate::workload::{Op, OpKind, marks};
+use crate::plan::{Mode, Plan, Topology};
+use crate::workload::Op;
 
 /// The node that holds the publisher.
 const PUBLISHER: &str = "publisher";
@@ -128,13 +122,6 @@ pub(super) fn event_topics() -> String {
     format!("{PIPELINE}_event_")
 }
 
-/// A member of a consumer group.
-struct Member {
-    /// Its static identity, where members have one.
-    id: String,
-    number: u32,
-}
-
 impl Inner {
     async fn process(self: Arc<Self>, node: Node) {
         let env = node.env();
@@ -142,7 +129,7 @@ impl Inner {
         let (workers, indexers) = (self.plan.topology.workers as usize, self.plan.topology.indexers as usize);
         let config =
             LocalConfig { workers, indexers, lane_records_max: knobs.max_in_flight as usize, ..LocalConfig::default() };
-        let at = Place { part: Part::Process, env: env.clone() };
+        let at = Place { part: Part::Process, env: AnyEnv::Simulated(env.clone()) };
         let messengers = LocalMessengers::new(env.clone(), &config);
         let messengers = RecordedMessengers::new(messengers, node.recorder(), true);
         let messengers = AlteredMessengers::new(messengers, self.variant.messengers(&at));
@@ -150,10 +137,10 @@ impl Inner {
             workers,
             indexers,
             worker: worker_config(knobs),
-            indexer: indexer_config(&self.plan),
+            indexer: indexer_config(&self.plan.pipeline, self.plan.has_indexes()),
             run: self.run_options(&node),
         };
-        let pipeline = self.pipeline(&at);
+        let pipeline = self.pipeline(&env);
         let backend = self.backend(&at, &node);
         let mut connectors = [self.connector(&env)];
         let ended = runner::run_together(&env, &messengers, pipeline, backend, &mut connectors, &options).await;
@@ -161,38 +148,40 @@ impl Inner {
     }
 
     async fn publisher(self: Arc<Self>, node: Node) {
-        let at = Place { part: Part::Publisher, env: node.env() };
+        let at = Place { part: Part::Publisher, env: AnyEnv::Simulated(node.env()) };
+        let env = node.env();
         let (transport, config) = (self.transport(&at, &node), self.kafka_config(None));
-        let mut connectors = [self.connector(&at.env)];
+        let mut connectors = [self.connector(&env)];
         let options = self.run_options(&node);
         let ended = if self.plan.topology.mode == Mode::Hybrid {
-            let messengers = HybridMessengers::new(at.env.clone(), transport, self.hybrid_config(config));
+            let messengers = HybridMessengers::new(env.clone(), transport, self.hybrid_config(config));
             let messengers = RecordedMessengers::new(messengers, node.recorder(), false);
-            runner::publish(&at.env, &messengers, &mut connectors, &options).await
+            runner::publish(&env, &messengers, &mut connectors, &options).await
         } else {
-            let messengers = KafkaMessengers::new(at.env.clone(), transport, config);
+            let messengers = KafkaMessengers::new(env.clone(), transport, config);
             let messengers = RecordedMessengers::new(messengers, node.recorder(), false);
-            runner::publish(&at.env, &messengers, &mut connectors, &options).await
+            runner::publish(&env, &messengers, &mut connectors, &options).await
         };
         self.ended(&node, ended);
     }
 
     async fn worker(self: Arc<Self>, node: Node, number: u32) {
-        let at = Place { part: Part::Worker, env: node.env() };
-        let (pipeline, config) = (self.pipeline(&at), worker_config(&self.plan.pipeline));
+        let at = Place { part: Part::Worker, env: AnyEnv::Simulated(node.env()) };
+        let (pipeline, config) = (self.pipeline(&node.env()), worker_config(&self.plan.pipeline));
         let messengers = self.member(&at, &node, number);
-        until_stopped(&node, |stop| runner::run_worker(at.env, messengers, pipeline, config, stop)).await;
+        until_stopped(&node, |stop| runner::run_worker(node.env(), messengers, pipeline, config, stop)).await;
     }
 
     async fn indexer(self: Arc<Self>, node: Node, number: u32) {
-        let at = Place { part: Part::Indexer, env: node.env() };
-        let (backend, config) = (self.backend(&at, &node), indexer_config(&self.plan));
+        let at = Place { part: Part::Indexer, env: AnyEnv::Simulated(node.env()) };
+        let (backend, config) =
+            (self.backend(&at, &node), indexer_config(&self.plan.pipeline, self.plan.has_indexes()));
         let messengers = self.member(&at, &node, number);
-        until_stopped(&node, |stop| runner::run_indexer(at.env, messengers, backend, config, stop)).await;
+        until_stopped(&node, |stop| runner::run_indexer(node.env(), messengers, backend, config, stop)).await;
     }
 
     async fn pairs(self: Arc<Self>, node: Node, number: u32) {
-        let at = Place { part: Part::Pair, env: node.env() };
+        let at = Place { part: Part::Pair, env: AnyEnv::Simulated(node.env()) };
         let count = self.plan.topology.pairs_per_node;
         let pair = |place: u32| {
             let member = Member { id: format!("{}.{place}", node.name()), number: number * count + place };
@@ -201,14 +190,15 @@ impl Inner {
             AlteredMessengers::new(messengers, self.variant.messengers(&at))
         };
         let pairs: Vec<_> = (0..count).map(pair).collect();
-        let (pipeline, backend) = (self.pipeline(&at), self.backend(&at, &node));
-        let (worker, indexer) = (worker_config(&self.plan.pipeline), indexer_config(&self.plan));
-        let env = at.env.clone();
+        let (pipeline, backend) = (self.pipeline(&node.env()), self.backend(&at, &node));
+        let (worker, indexer) =
+            (worker_config(&self.plan.pipeline), indexer_config(&self.plan.pipeline, self.plan.has_indexes()));
+        let env = node.env();
         until_stopped(&node, |stop| runner::run_pool(env, pairs, pipeline, backend, worker, indexer, stop)).await;
     }
 
-    fn pipeline(&self, at: &Place) -> Arc<PipelineSpec> {
-        Arc::new(self.variant.pipeline(stages::pipeline(at.env.clone(), self.trouble.clone())))
+    fn pipeline(&self, env: &SimEnv) -> Arc<PipelineSpec> {
+        Arc::new(self.variant.pipeline(stages::pipeline(env.clone(), self.trouble.clone())))
     }
 
     /// Kafka: the client, the variant's hand behind the recorder, the recorder, the hand in front.
@@ -227,31 +217,12 @@ impl Inner {
 
     /// The clients of a process; of a member of a group, when it is one.
     fn kafka_config(&self, member: Option<&Member>) -> KafkaConfig {
-        let (knobs, clients) = (&self.plan.pipeline, &self.plan.pipeline.clients);
-        let mut config = KafkaConfig::new(PIPELINE);
-        config.producer.linger = Duration::from_micros(clients.linger_micros);
-        config.producer.queue_records_max = clients.queue_records_max as usize;
-        config.producer.metadata_max_age = Some(Duration::from_millis(clients.producer_metadata_ms));
-        for intake in [&mut config.worker, &mut config.indexer] {
-            intake.group.session_timeout = Duration::from_millis(knobs.session_timeout_ms);
-            intake.group.heartbeat_interval = Duration::from_millis(knobs.heartbeat_ms);
-            intake.group.poll_limit = Duration::from_millis(knobs.poll_limit_ms);
-            intake.group.assignors = clients.assignors_of(member.map_or(0, |member| member.number));
-            intake.group.client_id = member.map_or_else(|| PIPELINE.to_owned(), |member| member.id.clone());
-            intake.group.instance_id = member.filter(|_| clients.static_members).map(|member| member.id.clone());
-            intake.group.metadata_max_age = Some(Duration::from_millis(clients.consumer_metadata_ms));
-            intake.processing_limit = Duration::from_millis(knobs.processing_limit_ms);
-            intake.custody = CustodyConfig { records_max: knobs.max_in_flight as usize, ..CustodyConfig::default() };
-            intake.poll_records_max = knobs.poll_max as usize;
-        }
-        config
+        config::kafka_config(PIPELINE, &self.plan.pipeline, member)
     }
 
     fn hybrid_config(&self, kafka: KafkaConfig) -> HybridConfig {
         let Topology { workers, indexers, .. } = self.plan.topology;
-        let lane_records_max = self.plan.pipeline.max_in_flight as usize;
-        let (workers, indexers) = (workers as usize, indexers as usize);
-        HybridConfig { kafka, workers, indexers, lane_records_max, ..HybridConfig::new(PIPELINE) }
+        config::hybrid_config(PIPELINE, &self.plan.pipeline, kafka, (workers as usize, indexers as usize))
     }
 
     fn backend(&self, at: &Place, node: &Node) -> Arc<dyn Backend> {
@@ -271,10 +242,7 @@ impl Inner {
     fn run_options(&self, node: &Node) -> RunOptions {
         let (variant, recorder) = (self.variant.clone(), node.recorder());
         RunOptions {
-            publisher: PublisherConfig {
-                pending_records_max: u64::from(self.plan.pipeline.max_pending),
-                ..PublisherConfig::default()
-            },
+            publisher: publisher_config(&self.plan.pipeline),
             limit: None,
             ledger: Arc::new(move |run| Box::new(RecordedLedger::new(run, variant.ledger(run), recorder.clone()))),
         }
@@ -283,20 +251,7 @@ impl Inner {
     fn ended(&self, node: &Node, (summaries, outcome): (Vec<ConnectorSummary>, Result<(), RunError>)) {
         // A run that failed is not complete, however far it was counted.
         for summary in summaries.iter().filter(|_| outcome.is_ok()) {
-            let ConnectorSummary { run, counts, .. } = summary;
-            let sum =
-                |of: fn(&seriatim_core::machines::ledger::Tally) -> u64| of(&counts.parents) + of(&counts.children);
-            let run_summary = RunSummary {
-                published: counts.published,
-                children: counts.children.total(),
-                indexed: sum(|tally| tally.indexed),
-                superseded: sum(|tally| tally.superseded),
-                dropped: sum(|tally| tally.dropped),
-                failed: sum(|tally| tally.failed),
-                ambiguous: counts.ambiguous_families,
-                ..RunSummary::default()
-            };
-            node.recorder().record(What::RunComplete { run: *run, summary: run_summary });
+            node.recorder().record(What::RunComplete { run: summary.run, summary: run_summary(summary) });
         }
         let mut progress = lock(&self.progress);
         progress.summaries = summaries;
@@ -320,58 +275,4 @@ where
     stop.request();
     // Whether it ended well is for the checkers to see.
     let _ = running.await;
-}
-
-fn worker_config(knobs: &Knobs) -> WorkerConfig {
-    WorkerConfig { poll_records_max: knobs.poll_max as usize, ..WorkerConfig::default() }
-}
-
-fn indexer_config(plan: &Plan) -> IndexerConfig {
-    let knobs = &plan.pipeline;
-    IndexerConfig {
-        batch: BatchLimits {
-            items_max: knobs.batch_size as usize,
-            age_max: Duration::from_micros(knobs.batch_age_micros),
-            ..IndexerConfig::default().batch
-        },
-        index_override: plan.has_indexes().then(|| marks::INDEX.into()),
-        versions: knobs.versions,
-        deletion: Some(DeletionMarker { field: marks::OP.into(), value: OpKind::Delete.name().into() }),
-        poll_records_max: knobs.poll_max as usize,
-        ..IndexerConfig::default()
-    }
-}
-
-/// Publishes the operations of a run, with its pauses.
-struct Operations {
-    env: SimEnv,
-    operations: Arc<Vec<Op>>,
-    pauses: Vec<PublisherPause>,
-    progress: SharedProgress,
-}
-
-impl Operations {
-    async fn publish(&mut self, publisher: &Publisher) -> Result<(), ConnectorError> {
-        lock(&self.progress).publisher = Some(publisher.clone());
-        let mut pauses = self.pauses.iter().peekable();
-        for (published, op) in (0u64..).zip(self.operations.iter()) {
-            while let Some(pause) = pauses.next_if(|pause| pause.after_records <= published) {
-                self.env.sleep(Duration::from_micros(pause.for_micros)).await;
-            }
-            let document = Document::parse(op.document().into());
-            let document = document.map_err(|error| ConnectorError(format!("operation {published}: {error}")))?;
-            publisher.publish(document).await.map_err(|error| ConnectorError(error.to_string()))?;
-        }
-        Ok(())
-    }
-}
-
-impl Connector for Operations {
-    fn name(&self) -> &str {
-        "operations"
-    }
-
-    fn execute<'a>(&'a mut self, publisher: &'a Publisher) -> BoxFuture<'a, Result<(), ConnectorError>> {
-        self.publish(publisher).boxed()
-    }
 }

@@ -14,7 +14,7 @@ use crate::workload::{OpKind, marks};
 
 /// A factory whose messengers write the history of one node.
 #[derive(Clone)]
-pub(super) struct RecordedMessengers<F> {
+pub(crate) struct RecordedMessengers<F> {
     inner: F,
     node: NodeRecorder,
     /// Events go through memory: a transport would have recorded them.
@@ -22,7 +22,7 @@ pub(super) struct RecordedMessengers<F> {
 }
 
 impl<F> RecordedMessengers<F> {
-    pub(super) fn new(inner: F, node: NodeRecorder, events: bool) -> Self {
+    pub(crate) fn new(inner: F, node: NodeRecorder, events: bool) -> Self {
         RecordedMessengers { inner, node, events }
     }
 
@@ -31,7 +31,7 @@ impl<F> RecordedMessengers<F> {
     }
 }
 
-pub(super) struct Recorded<M> {
+pub(crate) struct Recorded<M> {
     inner: M,
     node: NodeRecorder,
     events: bool,
@@ -160,14 +160,14 @@ impl<S: PublicationSender> PublicationSender for Recorded<S> {
 }
 
 /// A ledger that writes down which record it counts as complete, and when.
-pub(super) struct RecordedLedger {
+pub(crate) struct RecordedLedger {
     run: RunId,
     inner: Box<dyn Ledger>,
     node: NodeRecorder,
 }
 
 impl RecordedLedger {
-    pub(super) fn new(run: RunId, inner: Box<dyn Ledger>, node: NodeRecorder) -> Self {
+    pub(crate) fn new(run: RunId, inner: Box<dyn Ledger>, node: NodeRecorder) -> Self {
         RecordedLedger { run, inner, node }
     }
 }

@@ -17,14 +17,14 @@ use crate::workload::{child_document, child_id, marks};
 
 /// What the stages of a run share over all nodes and lives.
 #[derive(Clone, Debug)]
-pub(super) struct Trouble {
+pub(crate) struct Trouble {
     struck: Struck,
     /// Ids and revisions that a stage was stuck on: what it waited for has come back.
     met: Arc<Mutex<BTreeSet<(String, u64)>>>,
 }
 
 impl Trouble {
-    pub(super) fn new(struck: Struck) -> Self {
+    pub(crate) fn new(struck: Struck) -> Self {
         Trouble { struck, met: Arc::default() }
     }
 
@@ -40,7 +40,7 @@ impl Trouble {
 }
 
 /// Slow, then children, then dropped or failed.
-pub(super) fn pipeline<E: Env>(env: E, trouble: Trouble) -> PipelineSpec {
+pub(crate) fn pipeline<E: Env>(env: E, trouble: Trouble) -> PipelineSpec {
     let sleep = sleeper(env);
     let (own, stuck) = (sleep.clone(), trouble.clone());
     let stuck = StageSpec::new("stuck", move || Slow {

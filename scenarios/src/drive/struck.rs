@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use seriatim_sim::World;
 use seriatim_sim::history::{Recorder, What};
 
 use crate::fault::FaultKind;
@@ -11,14 +10,15 @@ use crate::run::Strikes;
 
 /// The strikes of one run. Clones share them.
 #[derive(Clone, Debug)]
-pub(super) struct Struck {
+pub(crate) struct Struck {
     strikes: Arc<Mutex<BTreeMap<FaultKind, Strikes>>>,
     recorder: Recorder,
 }
 
 impl Struck {
-    pub(super) fn new(world: &World) -> Self {
-        Struck { strikes: Arc::default(), recorder: world.recorder() }
+    /// No strikes yet; what strikes is written to `recorder`.
+    pub(crate) fn new(recorder: Recorder) -> Self {
+        Struck { strikes: Arc::default(), recorder }
     }
 
     /// Notes a strike on `target` with so many records in flight.

@@ -37,14 +37,9 @@ impl Troubles {
         let windows = Windows { open: Vec::new(), draws: Draws::new(seed, Stream::Index) };
         let troubles = Troubles(Arc::new(Mutex::new(windows)));
         let (own, clock) = (troubles.clone(), world.clone());
-        let mark = format!("\"{}\":true", marks::REJECT);
         world.on_index(Some(Box::new(move |_, ops| {
-            let refused: Vec<usize> = ops
-                .iter()
-                .enumerate()
-                .filter(|(_, op)| asks_to_be_refused(op, &mark))
-                .map(|(place, _)| place)
-                .collect();
+            let refused: Vec<usize> =
+                ops.iter().enumerate().filter(|(_, op)| asks_to_be_refused(op)).map(|(place, _)| place).collect();
             let mut fault = IndexFault { refused, ..IndexFault::default() };
             let trouble = own.lock().draw(clock.now(), ops.len(), &mut fault);
             let refuses = (!fault.refused.is_empty()).then_some((FaultKind::IndexReject, ops.len() as u64));
@@ -82,9 +77,12 @@ impl Troubles {
 }
 
 /// Whether the document carries [`marks::REJECT`], which `mark` is the text of.
-fn asks_to_be_refused(op: &IndexOp, mark: &str) -> bool {
+/// Whether the document of a write says that the index refuses it.
+pub(crate) fn asks_to_be_refused(op: &IndexOp) -> bool {
+    const MARK: &str = "\"reject\":true";
+    debug_assert!(MARK.contains(marks::REJECT));
     match &op.action {
-        WriteAction::Upsert(body) => std::str::from_utf8(body).is_ok_and(|body| body.contains(mark)),
+        WriteAction::Upsert(body) => std::str::from_utf8(body).is_ok_and(|body| body.contains(MARK)),
         WriteAction::Delete => false,
     }
 }

@@ -14,9 +14,9 @@ use seriatim_core::machines::ledger::{Ledger, TicketLedger};
 use seriatim_core::pipeline::PipelineSpec;
 use seriatim_core::transport::{GroupConfig, ProducerConfig, Transport, TransportError};
 use seriatim_sim::recorded::RecordedTransport;
-use seriatim_sim::{SimEnv, SimGroup, SimPoller, SimTransport, WorldConfig};
+use seriatim_sim::{SimGroup, SimPoller, SimTransport, WorldConfig};
 
-use super::any::{AnyGroup, AnyIndexer, AnyPoller, AnyProducer, AnyWorker};
+use super::any::{AnyEnv, AnyGroup, AnyIndexer, AnyPoller, AnyProducer, AnyWorker};
 use crate::zoo::Deaf;
 
 /// What a process is.
@@ -40,7 +40,7 @@ pub struct Place {
     /// What it is.
     pub part: Part,
     /// Its environment.
-    pub env: SimEnv,
+    pub env: AnyEnv,
 }
 
 /// Other implementations of the ports. Whatever is not overridden is the right pipeline's.
@@ -53,7 +53,7 @@ pub trait Variant: Send + Sync + 'static {
         config
     }
 
-    /// A group consumer, behind the recorder.
+    /// A group consumer, behind the recorder. Of a simulated process only.
     fn client(&self, at: &Place, config: &GroupConfig, poller: SimPoller, group: SimGroup) -> (AnyPoller, AnyGroup) {
         let _ = (at, config);
         (AnyPoller::new(poller), AnyGroup::new(group))
@@ -125,11 +125,11 @@ impl Variant for Correct {}
 
 /// What one process asks of the variant for its transport.
 #[derive(Clone)]
-pub(super) struct Seam {
-    pub(super) variant: Arc<dyn Variant>,
-    pub(super) at: Place,
+pub(crate) struct Seam {
+    pub(crate) variant: Arc<dyn Variant>,
+    pub(crate) at: Place,
     /// Whether a revocation waits for what is under way.
-    pub(super) drain: bool,
+    pub(crate) drain: bool,
 }
 
 impl fmt::Debug for Seam {
@@ -146,19 +146,19 @@ pub(super) type NodeTransport = Altered<RecordedTransport<ClientTransport>>;
 
 /// A transport whose consumers and producers went through the hands of a variant.
 #[derive(Clone, Debug)]
-pub(super) struct Altered<T> {
+pub(crate) struct Altered<T> {
     inner: T,
     seam: Seam,
 }
 
 impl<T> Altered<T> {
-    pub(super) fn new(inner: T, seam: Seam) -> Self {
+    pub(crate) fn new(inner: T, seam: Seam) -> Self {
         Altered { inner, seam }
     }
 }
 
 /// Which of the variant's hands a transport goes through.
-trait Alter: Transport {
+pub(crate) trait Alter: Transport {
     fn consumer(seam: &Seam, config: &GroupConfig, poller: Self::Poller, group: Self::Group) -> (AnyPoller, AnyGroup);
 
     fn altered(seam: &Seam, producer: Self::Producer) -> AnyProducer;
@@ -174,7 +174,7 @@ impl Alter for SimTransport {
     }
 }
 
-impl Alter for RecordedTransport<ClientTransport> {
+impl<T: Transport> Alter for RecordedTransport<T> {
     fn consumer(seam: &Seam, _: &GroupConfig, poller: Self::Poller, group: Self::Group) -> (AnyPoller, AnyGroup) {
         let (poller, group) = seam.variant.consumer(&seam.at, AnyPoller::new(poller), AnyGroup::new(group));
         let poller = if seam.drain { poller } else { Deaf::ToRevocations.poller(poller, &group) };

@@ -145,7 +145,7 @@ pub struct Knobs {
 }
 
 impl Knobs {
-    pub(super) fn validate(&self) -> Result<(), PlanError> {
+    pub(crate) fn validate(&self) -> Result<(), PlanError> {
         let any = (1, 1_000_000);
         let full = "with no room nothing would move";
         range("pipeline.max_pending", self.max_pending, any, full)?;

@@ -33,6 +33,11 @@ pub struct Animal {
 }
 
 impl Animal {
+    /// The flawed pipeline.
+    pub fn variant(&self) -> Arc<dyn Variant> {
+        (self.variant)()
+    }
+
     /// Runs plans with the flawed pipeline.
     pub fn runner(&self) -> impl Runner + use<> {
         run_variant((self.variant)())

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use seriatim_core::env::Env;
 use seriatim_core::transport::{Commit, Group, GroupConfig, RebalanceId, TransportError};
-use seriatim_sim::{SimEnv, SimGroup, SimPoller, UnfencedCommit};
+use seriatim_sim::{SimGroup, SimPoller, UnfencedCommit};
 
-use crate::drive::any::{AnyGroup, AnyPoller};
+use crate::drive::any::{AnyEnv, AnyGroup, AnyPoller};
 use crate::drive::{Place, Variant};
 use seriatim_core::identity::TopicPartition;
 
@@ -31,7 +31,7 @@ impl Variant for LateCommit {
 #[derive(Clone)]
 struct Late {
     inner: SimGroup,
-    env: SimEnv,
+    env: AnyEnv,
     last: Arc<Mutex<Vec<Commit>>>,
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, join};
 use seriatim_core::env::Env;
 use seriatim_core::index::{Action, Backend, BackendError, IndexOp, ItemOutcome};
-use seriatim_sim::{SimEnv, WorldConfig};
+use seriatim_sim::WorldConfig;
 
+use crate::drive::any::AnyEnv;
 use crate::drive::{Place, Variant};
 
 type Answer = Result<Vec<ItemOutcome>, BackendError>;
@@ -121,7 +122,7 @@ impl Variant for SendsAndForgets {
 }
 
 struct Forgetful {
-    env: SimEnv,
+    env: AnyEnv,
     backend: Arc<dyn Backend>,
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seriatim_core::identity::{Epoch, RunId, Ticket, TopicPartition, Version};
 
+use super::asked;
 use super::facts::{
     AppliedCommit, At, Attempt, Consumer, Family, GroupAssignment, Known, Output, Publish, Role, Run, Span, is_foreign,
 };
@@ -58,7 +59,9 @@ impl HistoryIndex {
             index.take(&mut building, at, event, events);
         }
         if index.commits.values().flatten().all(|commit| commit.offset.is_none()) {
-            index.commits_from_clients(events);
+            for (place, commit) in asked::commits(&index, events) {
+                index.commits.entry(place).or_default().push(commit);
+            }
         }
         if local_mode || !building.any_lifecycle {
             // Nothing says how many outputs an attempt gave but what it wrote.
@@ -363,32 +366,6 @@ impl HistoryIndex {
                 output.answered.get_or_insert((at, outcome));
             }
         }
-    }
-
-    /// A real cluster does not say when it applied an offset: then what was acknowledged to a client counts.
-    fn commits_from_clients(&mut self, events: &[Event]) {
-        let mut asked = BTreeMap::new();
-        for (at, event) in events.iter().enumerate() {
-            match &event.what {
-                What::CommitInvoked { call, consumer, commits } => {
-                    asked.insert(*call, (*consumer, commits));
-                }
-                What::CommitResolved { call, outcomes } => {
-                    let Some((consumer, commits)) = asked.remove(call) else { continue };
-                    let Some(group) = self.consumers.get(&consumer).map(|consumer| consumer.group.clone()) else {
-                        continue;
-                    };
-                    for (commit, outcome) in commits.iter().zip(outcomes) {
-                        if outcome.ok().is_some() {
-                            let applied = AppliedCommit { at, offset: Some(commit.offset), member: None };
-                            self.commits.entry((group.clone(), commit.partition.clone())).or_default().push(applied);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        self.commits.values_mut().for_each(|commits| commits.sort_by_key(|commit| commit.at));
     }
 
     /// A publish, the first of its sequence.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use seriatim_core::identity::TopicPartition;
 
+use super::asked;
 use super::facts::{AppliedCommit, At, Known, Role};
 use super::index::HistoryIndex;
 use super::{History, REPORTED_MAX, Violation};
@@ -202,8 +203,12 @@ fn unowned_by_coordinator(history: &History<'_>, found: &mut Vec<Violation>) {
 
 /// Without them, a commit is another's when a second consumer of the group was given the partition after the epoch
 /// under which it was sent, and it was acknowledged none the less.
+///
+/// A process that was frozen while its group made up its mind hears of an assignment when that is long over: only an
+/// ownership under which some commit was taken is known to have been one.
 fn unowned_by_clients(history: &History<'_>, found: &mut Vec<Violation>) {
     let index = history.index;
+    let proven = asked::proven(index, history.events);
     // Latest assignment of each partition in each group, as an index into the spans.
     let mut owners: BTreeMap<(Arc<str>, TopicPartition), usize> = BTreeMap::new();
     for (at, event) in history.events.iter().enumerate() {
@@ -212,7 +217,7 @@ fn unowned_by_clients(history: &History<'_>, found: &mut Vec<Violation>) {
                 let Some(group) = index.consumers.get(consumer).map(|one| one.group.clone()) else { continue };
                 for one in partitions {
                     let key = (*consumer, one.partition.clone(), one.epoch);
-                    if let Some(span) = index.span_of.get(&key) {
+                    if let Some(span) = index.span_of.get(&key).filter(|span| proven.contains(span)) {
                         owners.insert((group.clone(), one.partition.clone()), *span);
                     }
                 }

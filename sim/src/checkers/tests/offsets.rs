@@ -178,6 +178,9 @@ fn without_the_coordinator_a_commit_under_anothers_epoch_is_found() {
     let taken = story.assigned("worker-2", 2, source(), 1, None);
     let invoked = taken + 1;
     story.commit("worker-1", 1, source(), 1, 1);
+    // A frozen process may hear of what it was once to have: until a commit of the second is taken, nobody knows.
+    story.clean();
+    story.commit("worker-2", 2, source(), 1, 1);
     story.finds("commit-unowned", &[taken, invoked]);
 }
 
@@ -189,4 +192,76 @@ fn without_the_coordinator_what_clients_were_told_is_judged() {
     story.events.retain(|event| !matches!(event.what, What::OffsetsCommitted { .. }));
     let found = story.check();
     assert_eq!(found.iter().map(|one| one.property).collect::<Vec<_>>(), ["commit-regression"]);
+}
+
+/// What a real cluster leaves in a history: nothing of its own.
+fn by_clients(story: &mut Story) {
+    story.events.retain(|event| !matches!(event.what, What::OffsetsCommitted { .. }));
+}
+
+fn properties(story: &Story) -> Vec<&'static str> {
+    story.check_with(|options| options.settled = true).iter().map(|one| one.property).collect()
+}
+
+/// A history whose two records are through, and the last commit of which is asked for and never answered.
+fn killed_while_committing() -> Story {
+    let mut story = worker();
+    let call = story.produce("worker-1", 1, 7, "b");
+    story.produced("worker-1", call, 1);
+    for (sequence, id) in [(0, "a"), (1, "b")] {
+        let call = story.bulk("indexer-1", vec![write(id, sequence, 7, sequence as i64)]);
+        story.answered("indexer-1", call, vec![WriteOutcome::Applied]);
+        story.event("indexer-1", ticket(sequence, 7, 0), LifecycleKind::Indexed);
+    }
+    story.complete(RunSummary { published: 2, indexed: 2, ..RunSummary::default() });
+    story.commit("worker-1", 1, source(), 1, 1);
+    story.commit("worker-1", 1, source(), 1, 2);
+    by_clients(&mut story);
+    assert!(matches!(story.events.pop().map(|event| event.what), Some(What::CommitResolved { .. })));
+    story
+}
+
+#[test]
+fn a_commit_that_was_never_answered_counts_when_a_later_owner_reads_it() {
+    let mut story = killed_while_committing();
+    assert_eq!(properties(&story), ["lag-left"], "nobody knows that it was applied");
+    story.join("worker-2", 2, "p_workers");
+    story.assigned("worker-2", 2, source(), 1, Some(2));
+    assert_eq!(properties(&story), [] as [&str; 0]);
+    // Another one's reading says nothing of it.
+    let mut story = killed_while_committing();
+    story.join("worker-2", 2, "p_workers");
+    story.assigned("worker-2", 2, source(), 1, Some(1));
+    assert_eq!(properties(&story), ["lag-left"]);
+}
+
+#[test]
+fn an_answer_that_a_frozen_process_reads_late_is_no_regression() {
+    let mut story = worker();
+    let call = story.produce("worker-1", 1, 7, "b");
+    story.produced("worker-1", call, 1);
+    story.commit("worker-1", 1, source(), 1, 1);
+    let late = story.events.pop().expect("its answer");
+    story.join("worker-2", 2, "p_workers");
+    story.assigned("worker-2", 2, source(), 1, Some(1));
+    story.commit("worker-2", 2, source(), 1, 2);
+    story.events.push(late);
+    by_clients(&mut story);
+    story.clean();
+    // Asked for after its successor's, it is one, and another's too.
+    story.commit("worker-1", 1, source(), 1, 1);
+    by_clients(&mut story);
+    assert_eq!(properties(&story), ["commit-regression", "commit-unowned"]);
+}
+
+#[test]
+fn a_commit_that_is_asked_for_too_early_is_ahead_although_its_answer_comes_late() {
+    let mut story = worker();
+    let call = story.produce("worker-1", 1, 7, "b");
+    story.commit("worker-1", 1, source(), 1, 2);
+    let answer = story.events.pop().expect("its answer");
+    story.produced("worker-1", call, 1);
+    story.events.push(answer);
+    by_clients(&mut story);
+    assert_eq!(properties(&story), ["commit-ahead"]);
 }
