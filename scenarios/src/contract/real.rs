@@ -91,7 +91,8 @@ pub fn check(place: Place, rules: &[Rule], mut done: impl FnMut(&Rule, &Result<(
         let run = |(number, rule): (usize, Rule)| {
             let site = site.clone();
             async move {
-                let ran = tokio::spawn(async move { super::check(&site, rule.name).await }).await;
+                let runtime = tokio::runtime::Handle::current();
+                let ran = tokio::task::spawn_blocking(move || runtime.block_on(super::check(&site, rule.name))).await;
                 (number, ran.unwrap_or_else(|panic| Err(panic.into())))
             }
         };

@@ -112,13 +112,8 @@ impl Injector {
                 self.waiting.push(fault);
             }
         }
-        for (at, later) in std::mem::take(&mut self.later) {
-            if at <= now {
-                self.last_strike = now;
-                self.happen(later, world);
-            } else {
-                self.later.push((at, later));
-            }
+        if self.happen_due(world, now) {
+            self.last_strike = now;
         }
         let due = self.next_due(now);
         if !self.waiting.iter().any(|fault| watches_events(&fault.trigger, now)) {
@@ -162,12 +157,21 @@ impl Injector {
 
     /// After the healing: what was still on its way to stop comes back once it has.
     pub(super) fn revive(&mut self, world: &World) {
-        let now = world.now();
-        let (due, later) = std::mem::take(&mut self.later).into_iter().partition(|(at, _)| *at <= now);
-        self.later = later;
-        due.into_iter().for_each(|(_, later)| self.happen(later, world));
+        self.happen_due(world, world.now());
         let ended: Vec<String> = self.stopping.iter().filter(|name| !world.is_alive(name)).cloned().collect();
         ended.iter().for_each(|name| self.restart(name, world));
+    }
+
+    /// What was to happen by now. Whether anything was.
+    fn happen_due(&mut self, world: &World, now: Instant) -> bool {
+        let mut any = false;
+        // One at a time: what happens may call off what was to follow.
+        while let Some(place) = self.later.iter().position(|(at, _)| *at <= now) {
+            let (_, later) = self.later.remove(place);
+            self.happen(later, world);
+            any = true;
+        }
+        any
     }
 
     fn restart(&mut self, name: &str, world: &World) {
