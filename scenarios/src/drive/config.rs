@@ -94,6 +94,7 @@ pub(crate) fn run_summary(summary: &ConnectorSummary) -> RunSummary {
         dropped: sum(|tally| tally.dropped),
         failed: sum(|tally| tally.failed),
         ambiguous: counts.ambiguous_families,
+        conflicts: counts.conflicts,
         ..RunSummary::default()
     }
 }

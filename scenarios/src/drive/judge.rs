@@ -82,6 +82,7 @@ fn check_options(plan: &Plan, expected: &Expected, documents: &Documents, cut_sh
         versions_on: plan.pipeline.versions,
         strict_order: plan.pipeline.drain && !is_stuck && hears && plan.faults.iter().all(planned),
         local_mode: plan.topology.mode == Mode::Local,
+        repeatable: true,
         judge_events: true,
         expect_completion: !cut_short,
         // The driver waited for the groups to catch up.

@@ -26,6 +26,9 @@ pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
             None => never(history, *id, run, found),
         }
     }
+    if history.options.repeatable {
+        ambiguous(history.index, found);
+    }
     counted(history, found);
     writes_after(history, found);
 }
@@ -42,6 +45,21 @@ fn counted(history: &History<'_>, found: &mut Vec<Violation>) {
             let witness = [publish.invoked, at].into_iter().chain(closed);
             found.push(Violation::new(CHECKER, "counted-early", words, witness).about(publish.id.clone()));
         }
+    }
+}
+
+/// Where attempts have to give the same, none may differ, in what it gave or in what became of that.
+fn ambiguous(index: &HistoryIndex, found: &mut Vec<Violation>) {
+    for ((_, sequence), family) in &index.families {
+        let Some(told) = family.ambiguous() else { continue };
+        let id = family.publish.map(|number| index.publishes[number].id.clone()).unwrap_or_default();
+        let words = format!("two attempts at {id} (#{sequence}) tell different digests of what they gave");
+        found.push(Violation::new(CHECKER, "ambiguous-family", words, told).about(id));
+    }
+    for (id, run) in &index.runs {
+        let Some((at, summary)) = run.complete.filter(|(_, summary)| summary.conflicts > 0) else { continue };
+        let words = format!("run {id:?}: the summary counts {} outcomes told otherwise before", summary.conflicts);
+        found.push(Violation::new(CHECKER, "outcome-conflict", words, [at]));
     }
 }
 
@@ -90,7 +108,8 @@ fn writes_after(history: &History<'_>, found: &mut Vec<Violation>) {
         let gave_up = attempts().any(|(_, attempt)| attempt.outputs.values().any(|output| output.gave_up.is_some()));
         // Both were reported to whoever started the run.
         let unsettled = summary.unsettled > 0 && gave_up;
-        let ambiguous = summary.ambiguous > 0 && attempts().nth(1).is_some();
+        let family = history.index.families.get(&(write.ticket.run, write.ticket.sequence));
+        let ambiguous = summary.ambiguous > 0 && family.is_some_and(|family| family.ambiguous().is_some());
         if !unsettled && !ambiguous {
             let words = format!("{} changed in the index after run {:?} was complete", write.id, write.ticket.run);
             let violation = Violation::new(CHECKER, "write-after-completion", words, [complete, at]);

@@ -86,6 +86,8 @@ pub struct Output {
     pub gave_up: Option<(At, LifecycleKind)>,
     /// When a dropped or failed event was first handed over: from then on it may lie there, whatever its sender learns.
     pub told: Option<(At, LifecycleKind)>,
+    /// When a dead letter of it was first acknowledged.
+    pub buried: Option<At>,
 }
 
 impl Output {
@@ -171,6 +173,8 @@ pub struct Attempt {
     /// When its first effect was handed over: a record for the destination topic, a dead letter, an event, or a write
     /// that was read from the source topic.
     pub begun: Option<At>,
+    /// When an event first told a digest of what it gave, and that digest.
+    pub digest: Option<(At, u64)>,
     /// What is known of its outputs, by ordinal.
     pub outputs: Outputs,
 }
@@ -225,6 +229,13 @@ impl Family {
     /// When it was first finished by one whole attempt.
     pub fn closed(&self) -> Option<At> {
         self.attempts.iter().filter_map(|(_, attempt)| attempt.closed()).min()
+    }
+
+    /// When two attempts first told that they gave different outputs.
+    pub fn ambiguous(&self) -> Option<[At; 2]> {
+        let mut told = self.attempts.iter().filter_map(|(_, attempt)| attempt.digest);
+        let (first, digest) = told.next()?;
+        told.find(|(_, other)| *other != digest).map(|(second, _)| [first, second])
     }
 
     pub(super) fn note(&mut self, nonce: u64) -> &mut Attempt {

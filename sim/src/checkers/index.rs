@@ -270,6 +270,7 @@ impl HistoryIndex {
                     self.output(&ticket).dest.get_or_insert((at, place, *offset));
                 }
                 (Role::Fail, Some(ticket)) if !is_foreign(Some(ticket)) => {
+                    self.output(&ticket).buried.get_or_insert(at);
                     self.output(&ticket).gave_up.get_or_insert((at, LifecycleKind::Failed));
                 }
                 _ => {}
@@ -296,6 +297,9 @@ impl HistoryIndex {
         attempt.begun.get_or_insert(at);
         if lifecycle.is_parent {
             attempt.outputs_known = Some(lifecycle.ticket.ordinal + 1);
+        }
+        if lifecycle.digest != 0 {
+            attempt.digest.get_or_insert((at, lifecycle.digest));
         }
         let output = attempt.outputs.note(lifecycle.ticket.ordinal);
         match lifecycle.kind {

@@ -195,8 +195,16 @@ impl Story {
         self.produce_resolved(node, call, vec![Ack::Ok((0, 0))])
     }
 
+    /// One lifecycle event, sent and acknowledged.
+    pub fn event_of(&mut self, node: &str, lifecycle: Lifecycle) -> At {
+        let (topic, lifecycle) = ("p_event_abcd".into(), vec![lifecycle]);
+        let record = Produced { topic, partition: Some(0), key: None, stamp: None, size: 10, lifecycle };
+        let call = self.produce_invoked(node, vec![record]);
+        self.produce_resolved(node, call, vec![Ack::Ok((0, 0))])
+    }
+
     pub fn event_sent(&mut self, node: &str, ticket: Ticket, kind: LifecycleKind, is_parent: bool) -> Call {
-        let lifecycle = vec![Lifecycle { ticket, kind, is_parent }];
+        let lifecycle = vec![Lifecycle { ticket, kind, is_parent, digest: 0 }];
         let topic = "p_event_abcd".into();
         let record = Produced { topic, partition: Some(0), key: None, stamp: None, size: 10, lifecycle };
         self.produce_invoked(node, vec![record])

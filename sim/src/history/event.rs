@@ -90,6 +90,9 @@ pub struct Lifecycle {
     pub kind: LifecycleKind,
     /// Whether it speaks of the last output of its attempt, so that `ticket.ordinal + 1` outputs were given.
     pub is_parent: bool,
+    /// Of a parent: digest of the ordinals, ids and kinds that its attempt gave; 0 when it is not told.
+    #[serde(default)]
+    pub digest: u64,
 }
 
 /// A record handed to a producer.
@@ -241,6 +244,9 @@ pub struct RunSummary {
     pub unsettled: u64,
     /// Families whose attempts gave different outputs.
     pub ambiguous: u64,
+    /// Events and attempts that told otherwise of a document than those before them.
+    #[serde(default)]
+    pub conflicts: u64,
     /// Outputs whose events never came.
     pub lost: u64,
 }

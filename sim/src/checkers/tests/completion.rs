@@ -37,7 +37,7 @@ fn answer(story: &mut Story, id: &str, sequence: u64) -> At {
 }
 
 fn sent(story: &mut Story, sequence: u64, kind: LifecycleKind) -> At {
-    let events = vec![Lifecycle { ticket: ticket(sequence, 7, 0), kind, is_parent: true }];
+    let events = vec![Lifecycle { ticket: ticket(sequence, 7, 0), kind, is_parent: true, digest: 0 }];
     story.tell("local", What::LifecycleSent { events })
 }
 
@@ -54,7 +54,12 @@ fn a_record_that_is_counted_before_one_attempt_at_it_is_whole_is_found() {
     let mut story = Story::default();
     story.publish_only(0, "a");
     let end = |attempt, ordinal, is_parent| What::LifecycleSent {
-        events: vec![Lifecycle { ticket: ticket(0, attempt, ordinal), kind: LifecycleKind::Dropped, is_parent }],
+        events: vec![Lifecycle {
+            ticket: ticket(0, attempt, ordinal),
+            kind: LifecycleKind::Dropped,
+            is_parent,
+            digest: 0,
+        }],
     };
     story.tell("local", end(7, 0, false));
     story.tell("local", end(8, 1, true));
@@ -129,7 +134,7 @@ fn a_completion_with_a_child_pending_is_found() {
     let parent = IndexWrite { ticket: ticket(1, 7, 1), position: None, ..write("b", 1, 7, 0) };
     let call = story.bulk("local", vec![parent]);
     story.answered("local", call, vec![WriteOutcome::Applied]);
-    let events = vec![Lifecycle { ticket: ticket(1, 7, 1), kind: LifecycleKind::Indexed, is_parent: true }];
+    let events = vec![Lifecycle { ticket: ticket(1, 7, 1), kind: LifecycleKind::Indexed, is_parent: true, digest: 0 }];
     story.tell("local", What::LifecycleSent { events });
     let complete = story.complete(RunSummary { children: 1, indexed: 3, ..all_indexed(2) });
     let child = IndexWrite { position: None, ..write("child", 1, 7, 0) };
@@ -140,7 +145,8 @@ fn a_completion_with_a_child_pending_is_found() {
 
 /// A failure of the second publish that its worker told.
 fn failure_told(story: &mut Story) -> Call {
-    let lifecycle = vec![Lifecycle { ticket: ticket(1, 7, 0), kind: LifecycleKind::Failed, is_parent: true }];
+    let lifecycle =
+        vec![Lifecycle { ticket: ticket(1, 7, 0), kind: LifecycleKind::Failed, is_parent: true, digest: 0 }];
     let (topic, stamp) = ("p_event_1".into(), None);
     let record = Produced { topic, partition: Some(0), key: None, stamp, size: 1, lifecycle };
     story.produce_invoked("worker-0", vec![record])
@@ -178,7 +184,7 @@ fn outputs_of_two_attempts_do_not_make_a_whole_one() {
         let call = story.bulk("local", vec![one]);
         story.answered("local", call, vec![WriteOutcome::Applied]);
         let (kind, is_parent) = (LifecycleKind::Created, true);
-        let events = vec![Lifecycle { ticket: ticket(1, attempt, 1), kind, is_parent }];
+        let events = vec![Lifecycle { ticket: ticket(1, attempt, 1), kind, is_parent, digest: 0 }];
         story.tell("local", What::LifecycleSent { events });
     }
     let complete = story.complete(RunSummary { children: 1, indexed: 3, ..all_indexed(2) });
@@ -294,7 +300,8 @@ fn a_summary_may_count_an_output_as_any_of_its_attempts_did() {
     for (dropped, indexed) in [(0, 2), (1, 1)] {
         let mut story = half();
         finish(&mut story, "b", 1);
-        let events = vec![Lifecycle { ticket: ticket(1, 8, 0), kind: LifecycleKind::Dropped, is_parent: true }];
+        let events =
+            vec![Lifecycle { ticket: ticket(1, 8, 0), kind: LifecycleKind::Dropped, is_parent: true, digest: 0 }];
         story.tell("local", What::LifecycleSent { events });
         story.complete(RunSummary { indexed, dropped, ..all_indexed(2) });
         story.clean();
@@ -307,4 +314,25 @@ fn outputs_whose_events_were_lost_are_counted_as_lost() {
     finish(&mut story, "b", 1);
     story.complete(RunSummary { indexed: 1, lost: 1, ..all_indexed(2) });
     story.clean();
+}
+
+/// The first attempt at the second publish was dropped, and a second one's write lands late; this is told of both.
+fn dropped_and_written_late(ambiguous: u64, digests: [u64; 2]) -> (Story, At, At) {
+    let mut story = half();
+    for (attempt, digest) in [(7, digests[0]), (8, digests[1])] {
+        let told = Lifecycle { ticket: ticket(1, attempt, 0), kind: LifecycleKind::Dropped, is_parent: true, digest };
+        story.tell("local", What::LifecycleSent { events: vec![told] });
+    }
+    let complete = story.complete(RunSummary { indexed: 1, dropped: 1, ambiguous, ..all_indexed(2) });
+    let late = story.applied(write("b", 1, 6, 0));
+    (story, complete, late)
+}
+
+#[test]
+fn a_late_write_is_excused_only_in_a_family_whose_attempts_differ_in_a_run_that_says_so() {
+    dropped_and_written_late(1, [3, 4]).0.clean();
+    for (ambiguous, digests) in [(0, [3, 4]), (1, [3, 3]), (1, [3, 0])] {
+        let (story, complete, late) = dropped_and_written_late(ambiguous, digests);
+        story.finds("write-after-completion", &[complete, late]);
+    }
 }
