@@ -204,8 +204,8 @@ impl Custody {
         true
     }
 
-    /// A record that was taken is done with: `done` when everything about it is acknowledged. Under an epoch that is not
-    /// current nothing changes but the room. True when the next step may have changed.
+    /// A record that was taken is done with: `done` when everything about it is acknowledged. Under an epoch that is
+    /// not current nothing changes but the room. True when the next step may have changed.
     pub fn settled(&mut self, position: &Position, done: bool) -> bool {
         let Position { partition, offset, epoch } = position;
         self.held = self.held.saturating_sub(1);
