@@ -268,6 +268,7 @@ fn a_half_that_goes_takes_the_other_with_it_and_the_next_pair_begins_with_an_emp
     drop(worker);
     bench.pass(SECOND);
     assert!(std::mem::take(&mut script.lines().left), "the membership ends with the pair");
+    assert_eq!(factory.config.kafka.worker.uncovered.count(), 1, "its next owner has effects again");
     script.say([assigned(2), Polled::Records(vec![plain(0, 2)])]);
     let (mut worker, mut indexer) = halves(&bench, &factory);
     assert!(!old.claim.begin(), "a claim of a dead pair");
