@@ -425,6 +425,24 @@ fn a_pair_whose_membership_fails_comes_back_whole() {
 }
 
 #[test]
+fn a_pair_that_cannot_begin_leaves_no_half_in_the_group() {
+    let bench = Bench::default();
+    let (script, factory) = factory(&bench, 100);
+    script.lines().producer_errors.push_back(TransportError::new(ErrorKind::Retriable, "NO_BROKER", "test"));
+    script.say([assigned(1), Polled::Records(vec![plain(0, 1)])]);
+    let (index, stop) = (memory(&bench), Stop::new());
+    pair(&bench, &factory, &stop, &index, IndexerConfig::default());
+    bench.pass(SECOND / 2);
+    assert_eq!(script.lines().joined, 0, "an indexer without a worker holds partitions");
+    bench.pass(3 * SECOND);
+    assert_eq!((index.lock().len(), commits(&script)), (1, vec![1]));
+    assert_eq!(script.lines().joined, 1);
+    stop.request();
+    bench.pass(2 * SECOND);
+    assert_eq!(bench.tasks(), 0, "something of the pair lives on");
+}
+
+#[test]
 fn a_pair_that_gives_up_ends_the_pool_and_is_named() {
     let bench = Bench::default();
     let (_, good) = factory(&bench, 100);
