@@ -17,7 +17,7 @@ use crate::indexer::{Indexer, IndexerConfig};
 use crate::machines::ledger::{Ledger, LedgerSummary, TicketLedger};
 use crate::messenger::{MessengerError, MessengerFactory};
 use crate::pipeline::PipelineSpec;
-use crate::publisher::{Publisher, PublisherConfig};
+use crate::publisher::{Failure, Publisher, PublisherConfig};
 use crate::stop::Stop;
 use crate::worker::{Worker, WorkerConfig};
 
@@ -68,6 +68,8 @@ pub struct ConnectorSummary {
     pub run: RunId,
     /// The counts.
     pub counts: LedgerSummary,
+    /// The first few that failed, of those in `counts`.
+    pub failures: Vec<Failure>,
     /// From opening to completion.
     pub elapsed: Duration,
 }
@@ -89,7 +91,14 @@ impl fmt::Display for ConnectorSummary {
                 children.indexed, children.superseded, children.dropped, children.failed
             )?;
         }
-        write!(f, ")")
+        write!(f, ")")?;
+        for failure in &self.failures {
+            write!(f, "\n  failed: {failure}")?;
+        }
+        match (parents.failed + children.failed).saturating_sub(self.failures.len() as u64) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more that failed"),
+        }
     }
 }
 
@@ -160,6 +169,7 @@ pub async fn publish<E: Env, F: MessengerFactory>(
                 connector: connector.name().to_owned(),
                 run: publisher.run(),
                 counts: publisher.summary(),
+                failures: publisher.failures(),
                 elapsed: env.now().since(started),
             });
         }
