@@ -1,8 +1,8 @@
 //! A member of a consumer group: rebalances in-band, records out of one queue for each partition.
 //!
-//! Nothing is read on a thread of its own. librdkafka is asked, and never waited for, from within `poll`: so it is polled when the
-//! application polls and not otherwise, and throws the member out after `max.poll.interval.ms` as it should. Its
-//! threads wake the poller when a queue is not empty any more.
+//! Nothing is read on a thread of its own. librdkafka is asked, and never waited for, from within `poll`: so it is
+//! polled when the application polls and not otherwise, and throws the member out after `max.poll.interval.ms` as it
+//! should. Its threads wake the poller when a queue is not empty any more.
 //!
 //! Each partition has a queue of its own (`split_partition_queue`), and the main queue carries events only. So an event
 //! never waits behind records, and a paused partition is one whose queue is left alone: what was fetched of it stays,

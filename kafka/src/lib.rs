@@ -1,7 +1,7 @@
 //! Core's [`Transport`] port over rdkafka: the same pipeline, against a real Kafka.
 //!
-//! [`KafkaTransport`] makes producers, members of groups, consumers by assignment and an admin client. What they promise
-//! is said by the port; what stands behind it here is in the modules: `group` for rebalances and commits,
+//! [`KafkaTransport`] makes producers, members of groups, consumers by assignment and an admin client. What they
+//! promise is said by the port; what stands behind it here is in the modules: `group` for rebalances and commits,
 //! `producer` for order and back-pressure, `settings` for the properties that may be passed through.
 //!
 //! Architecture invariants: nothing here knows the simulation; nothing blocks an executor, or is done in a callback of

@@ -1,8 +1,8 @@
 //! Where the cluster is, and every client property that may be passed through.
 //!
 //! What this crate promises rests on some properties of librdkafka. A value that would break a promise is refused by
-//! name and with the reason, before any client is made; so is what a typed configuration of the port already says, since
-//! one of the two would be passed over in silence.
+//! name and with the reason, before any client is made; so is what a typed configuration of the port already says,
+//! since one of the two would be passed over in silence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

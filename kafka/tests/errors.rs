@@ -199,7 +199,8 @@ async fn join(transport: KafkaTransport<TokioEnv>, config: GroupConfig) -> Consu
     Consumer { env: TokioEnv::new(), poller, group, assigned: Vec::new(), records: Vec::new() }
 }
 
-/// What librdkafka does not say of a cooperative member that is thrown out while it drains: that what stays is gone too.
+/// What librdkafka does not say of a cooperative member that is thrown out while it drains: that what stays is gone
+/// too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cooperative_member_that_is_thrown_out_in_a_drain_begins_anew() {
     let topic: Arc<str> = "thrown-out".into();

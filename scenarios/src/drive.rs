@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use compact_str::CompactString;
+use seriatim_core::intake::Uncovered;
 use seriatim_core::publisher::Publisher;
 use seriatim_core::runner::ConnectorSummary;
 use seriatim_sim::history::body_hash;
@@ -68,6 +69,8 @@ pub(crate) struct Progress {
     publisher: Option<Publisher>,
     summaries: Vec<ConnectorSummary>,
     failure: Option<String>,
+    /// Of all members of groups.
+    uncovered: Uncovered,
 }
 
 pub(crate) type SharedProgress = Arc<Mutex<Progress>>;

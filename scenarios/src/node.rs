@@ -1,8 +1,8 @@
 //! One process of a pipeline on a real Kafka: publisher, worker, indexer, pairs of both, or the index that they share.
 //!
-//! It runs core's components as the simulation does, over the same wrappers, so that the same checkers can judge what it
-//! writes down. It ends in order at SIGTERM or SIGINT. Exit status: 0 ended well, 2 did not, with a complaint that names
-//! the place and the next step.
+//! It runs core's components as the simulation does, over the same wrappers, so that the same checkers can judge what
+//! it writes down. It ends in order at SIGTERM or SIGINT. Exit status: 0 ended well, 2 did not, with a complaint that
+//! names the place and the next step.
 
 use std::path::Path;
 use std::process::ExitCode;

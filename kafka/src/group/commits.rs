@@ -6,8 +6,8 @@
 //!
 //! rdkafka tells the outcome only of a commit that is waited for, and then one outcome for all its partitions: no error
 //! means that none failed. So commits are sent from a thread of their own, which waits; where one was refused, each is
-//! sent again alone, which is harmless. The thread is no task: a broker that does not answer must not hold up the end of
-//! a runtime. It does not poll either: a member that only commits is thrown out in time.
+//! sent again alone, which is harmless. The thread is no task: a broker that does not answer must not hold up the end
+//! of a runtime. It does not poll either: a member that only commits is thrown out in time.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;

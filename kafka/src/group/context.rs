@@ -46,7 +46,8 @@ impl Shared {
         self.topics.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Those who wait look again: the poller, and whoever waits for a commit. Cheap, since librdkafka's threads call it.
+    /// Those who wait look again: the poller, and whoever waits for a commit. Cheap, since librdkafka's threads call
+    /// it.
     pub(super) fn changed(&self) {
         self.for_poller.notify_one();
         self.for_commits.notify_waiters();

@@ -37,7 +37,8 @@ pub(super) struct Unreleased {
 pub(super) struct Owed {
     /// Partitions of the callbacks. An eager member gives everything up, whatever these are.
     pub(super) partitions: Vec<TopicPartition>,
-    /// The member was thrown out, and librdkafka does not believe that what stays is gone too: it has to subscribe anew.
+    /// The member was thrown out, and librdkafka does not believe that what stays is gone too: it has to subscribe
+    /// anew.
     pub(super) begins_anew: bool,
 }
 

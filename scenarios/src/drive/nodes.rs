@@ -217,7 +217,11 @@ impl Inner {
 
     /// The clients of a process; of a member of a group, when it is one.
     fn kafka_config(&self, member: Option<&Member>) -> KafkaConfig {
-        config::kafka_config(PIPELINE, &self.plan.pipeline, member)
+        let mut config = config::kafka_config(PIPELINE, &self.plan.pipeline, member);
+        for intake in [&mut config.worker, &mut config.indexer] {
+            intake.uncovered = lock(&self.progress).uncovered.clone();
+        }
+        config
     }
 
     fn hybrid_config(&self, kafka: KafkaConfig) -> HybridConfig {

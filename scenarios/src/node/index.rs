@@ -1,8 +1,8 @@
 //! A search index of its own process: core's index in memory, behind a socket on loopback.
 //!
-//! It is there for runs of several processes on one machine and promises what an index promises, no more: a request that
-//! arrived is applied whoever waits for it, and a client that lost its connection does not know. It keeps nothing on
-//! disk. The server writes `IndexApplied` into its history before it answers.
+//! It is there for runs of several processes on one machine and promises what an index promises, no more: a request
+//! that arrived is applied whoever waits for it, and a client that lost its connection does not know. It keeps nothing
+//! on disk. The server writes `IndexApplied` into its history before it answers.
 
 mod client;
 mod server;

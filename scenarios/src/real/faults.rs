@@ -1,4 +1,5 @@
-//! Strikes the faults of a plan, each when its trigger comes: signals to processes, partitions to topics, brokers killed.
+//! Strikes the faults of a plan, each when its trigger comes: signals to processes, partitions to topics, brokers
+//! killed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! Puts the histories of several processes together while they are written, and once they are whole.
 //!
-//! A line is taken when its end is there. What a killed process left of its last line tells of something that it did not
-//! begin, and is left out; of a process that ended by itself it is an error.
+//! A line is taken when its end is there. What a killed process left of its last line tells of something that it did
+//! not begin, and is left out; of a process that ended by itself it is an error.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -17,7 +17,8 @@ use crate::run::Outcome;
 /// With this variable a broker that is there already is used.
 const BROKER_VARIABLE: &str = seriatim_kafka_dev::testing::BROKER_VARIABLE;
 
-/// A site with a cluster of its own, of so many brokers; or the broker that `SERIATIM_KAFKA` names, which is not broken.
+/// A site with a cluster of its own, of so many brokers; or the broker that `SERIATIM_KAFKA` names, which is not
+/// broken.
 pub fn site(program: Program, brokers: u32) -> anyhow::Result<Site> {
     if let (1, Ok(bootstrap)) = (brokers, std::env::var(BROKER_VARIABLE)) {
         return Ok(Site { program, bootstrap, replication: 1, brokers: None });

@@ -43,8 +43,8 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Whether it must have come before `other`. Where a record was delivered twice, its version or an older one may lie
-    /// at a later offset; what was throttled is made again behind it.
+    /// Whether it must have come before `other`. Where a record was delivered twice, its version or an older one may
+    /// lie at a later offset; what was throttled is made again behind it.
     fn belongs_before(&self, other: &Attempt) -> bool {
         self.offset < other.offset && (self.version.is_none() || self.version < other.version)
     }
