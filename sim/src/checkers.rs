@@ -27,6 +27,7 @@ mod offsets;
 mod order;
 mod placement;
 mod polls;
+mod rebalances;
 mod sink;
 
 pub use facts::{
@@ -118,6 +119,9 @@ impl Default for CheckOptions {
     }
 }
 
+/// Every checker, by the name that its violations carry.
+pub const CHECKERS: [&str; 7] = ["completion", "letters", "offsets", "order", "placement", "polls", "sink"];
+
 /// Every property that [`check`] can report.
 pub const PROPERTIES: [&str; 26] = [
     "ambiguous-family",
@@ -191,11 +195,13 @@ pub struct Tolerated {
     pub unknown_writes: u64,
     /// Publishes that took more than one attempt.
     pub retried_publishes: u64,
+    /// Completed rebalances of all groups, as their coordinators saw them.
+    pub rebalances: u64,
 }
 
 /// Counts what redelivery and versions took care of.
 pub fn tolerated(events: &[Event], index: &HistoryIndex) -> Tolerated {
-    sink::tolerated(events, index)
+    Tolerated { rebalances: rebalances::count(events), ..sink::tolerated(events, index) }
 }
 
 /// What every checker is given.

@@ -225,7 +225,6 @@ fn short_group(what: &What, focus: &Focus<'_>) -> String {
         }
         What::OffsetsExpired { group, partition } => format!("forgot the offset of {partition} in {group}"),
         What::LogStartMoved { partition, start } => format!("log {partition} now starts at {start}"),
-        What::LogTruncated { partition, end } => format!("log {partition} cut to end at {end}"),
         What::FaultInjected { kind, target, in_flight } => format!("FAULT {kind} on {target}, {in_flight} in flight"),
         What::Started => "started".to_owned(),
         What::Crashed => "CRASHED".to_owned(),
@@ -323,13 +322,12 @@ fn outcome_text(outcome: &WriteOutcome) -> String {
 }
 
 fn summary_text(summary: &RunSummary) -> String {
-    let RunSummary { published, children, indexed, superseded, dropped, failed, unsettled, ambiguous, conflicts, lost } =
-        summary;
+    let RunSummary { published, children, indexed, superseded, dropped, failed, ambiguous, conflicts } = summary;
     let mut text = format!(
         "{published} published, {children} children, {indexed} indexed, {superseded} superseded, {dropped} dropped, \
          {failed} failed"
     );
-    let rare = [(unsettled, "unsettled"), (ambiguous, "ambiguous"), (conflicts, "in conflict"), (lost, "lost")];
+    let rare = [(ambiguous, "ambiguous"), (conflicts, "in conflict")];
     for (count, name) in rare {
         if *count > 0 {
             let _ = write!(text, ", {count} {name}");

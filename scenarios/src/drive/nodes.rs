@@ -69,7 +69,7 @@ impl Cast {
             return self.world.spawn(PROCESS, move |node| inner.clone().process(node));
         }
         self.world.create_topic(&topics.source, plan.topology.source_partitions);
-        self.world.create_topic(&topics.fail, 1);
+        self.world.create_topic(&topics.fail, plan.topology.source_partitions);
         if plan.topology.mode == Mode::Hybrid {
             (0..plan.topology.pairs).for_each(|number| self.spawn(Role::Pair, number));
         } else {

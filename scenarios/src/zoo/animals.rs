@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::clients::{GivesAfterRevocation, KeepsPosition, Repeats, Skips};
 use super::commit_on_poll::CommitOnPoll;
-use super::commit_position::CommitPosition;
+use super::commits::{CommitPosition, LateCommit};
 use super::count_ids::CountIds;
 use super::deaf::Deaf;
 use super::flaky::FlakyStage;
-use super::late_commit::LateCommit;
-use super::ledgers::{MisfiledChildren, MixedAttempts, WithoutClose, WithoutEarlyEnds, WithoutPending};
+use super::ledgers::{
+    MisfiledChildren, MixedAttempts, WithoutAcknowledged, WithoutClose, WithoutEarlyEnds, WithoutPending,
+};
 use super::queues::{DropsYieldNoOffset, Poisoned, SharedIndexQueue, SharedWorkQueue};
 use super::reports::{
     AllSuperseded, DigestOfTheAttempt, DoneAtHandOver, DoneWithTheParent, LettersTwice, NoDeadLetter,
@@ -101,8 +102,8 @@ animals! {
         "a ledger that counts the ends of a record, of whichever attempts";
     "without-close", "distributed-all", ["run-failed" "completed-early"], WithoutClose,
         "complete as soon as all is acknowledged and nothing pends";
-    "without-acknowledged", "distributed-all", ["completed-early" "completed-never"], CountIds::UnacknowledgedBag,
-        "counts ids; complete once through and nothing pends";
+    "without-acknowledged", "distributed-all", ["completed-early"], WithoutAcknowledged,
+        "a publish pends once it is acknowledged; complete once through and nothing pends";
     "without-pending", "distributed-all", ["completed-early"], WithoutPending,
         "complete once through and all is acknowledged";
     "without-pending-local", "local-all", ["completed-early" "sink-unseen"], WithoutPending,
@@ -145,4 +146,6 @@ animals! {
         "a pair's record is done when its parent is, whatever its children do";
     "worker-backwards", "distributed-all", ["write-order"], WorkerBackwards,
         "a worker hands over the newest of a batch first";
+    "worker-of-a-pair-backwards", "hybrid-all", ["write-order"], WorkerBackwards,
+        "a worker of a pair hands over the newest of a batch first";
 }

@@ -58,6 +58,8 @@ pub struct Publish {
     pub invoked: At,
     /// When it was acknowledged.
     pub acked: Option<At>,
+    /// Whether it was refused: its caller knows that it is none.
+    pub refused: bool,
 }
 
 /// One run.
@@ -78,6 +80,10 @@ pub struct Output {
     pub written: Option<At>,
     /// First terminal answer of the index to a write of it.
     pub answered: Option<(At, WriteOutcome)>,
+    /// When an answer first said that the index has this version, and when first that it has a higher one.
+    pub taken: Option<At>,
+    /// See `taken`.
+    pub superseded: Option<At>,
     /// When a CREATE event of it was handed over, and when it was acknowledged.
     pub created: Option<(At, Option<At>)>,
     /// First acknowledged terminal event: when it was acknowledged, and what it says.

@@ -302,6 +302,7 @@ pub(crate) fn found(violations: &[Violation], property: &str, witness: &[At]) {
     assert!(violations.len() == 1, "wanted {property} {witness:?} alone, found {names:#?}");
     assert_eq!((violations[0].property, &violations[0].witness[..]), (property, witness), "{names:#?}");
     assert!(PROPERTIES.contains(&violations[0].property));
+    assert!(CHECKERS.contains(&violations[0].checker));
 }
 
 /// A write of the parent of `sequence`, read from the destination topic at `offset` under epoch 1.

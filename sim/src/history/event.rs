@@ -240,15 +240,11 @@ pub struct RunSummary {
     pub dropped: u64,
     /// Outputs dead-lettered.
     pub failed: u64,
-    /// Drops and failures after an unclean start, whose earlier write may still land. Counted in the above too.
-    pub unsettled: u64,
     /// Families whose attempts gave different outputs.
     pub ambiguous: u64,
     /// Events and attempts that told otherwise of a document than those before them.
     #[serde(default)]
     pub conflicts: u64,
-    /// Outputs whose events never came.
-    pub lost: u64,
 }
 
 /// What happened. `…Invoked` and `…Resolved` of one call carry the same [`Call`].
@@ -460,13 +456,6 @@ pub enum What {
         partition: TopicPartition,
         /// First offset that is kept.
         start: i64,
-    },
-    /// A log lost its tail.
-    LogTruncated {
-        /// The partition.
-        partition: TopicPartition,
-        /// Offset that the next record will get.
-        end: i64,
     },
     /// A fault took effect.
     FaultInjected {
