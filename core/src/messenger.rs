@@ -96,8 +96,8 @@ pub struct DeadLetter {
 
 /// Keeps dead letters where no topic does: in local mode. Whatever holds them must be bounded in memory.
 pub trait DeadLetterSink: fmt::Debug + Send + Sync + 'static {
-    /// Keeps these, in order. They are reported as failed only after that; an error, in words, is told with the cause of
-    /// each.
+    /// Keeps these, in order. They are reported as failed only after that; an error, in words, is told with the cause
+    /// of each.
     fn keep(&self, letters: Vec<DeadLetter>) -> BoxFuture<'_, Result<(), String>>;
 }
 

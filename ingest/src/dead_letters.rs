@@ -1,8 +1,8 @@
 //! Keeps the dead letters of local mode in a file of JSON lines.
 //!
-//! A line has `id`, `cause`, `run` and `sequence` of the publish, and what was to be processed as `document` (as a string
-//! when it is no JSON). Each is written out before its failure is reported, so that nothing waits in memory. What cannot
-//! be written is counted, and told with the cause of the failure.
+//! A line has `id`, `cause`, `run` and `sequence` of the publish, and what was to be processed as `document` (as a
+//! string when it is no JSON). Each is written out before its failure is reported, so that nothing waits in memory.
+//! What cannot be written is counted, and told with the cause of the failure.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use crate::draws::{Draws, Stream};
 use crate::fault::FaultKind;
-use crate::plan::{Assignment, Clients, Knobs, Mode, Placement, Plan, PublisherPause, Seeds, Topology, Workload};
+use crate::plan::{
+    Assignment, Brokers, Clients, Knobs, Mode, Placement, Plan, PublisherPause, Seeds, Topology, Workload,
+};
 use crate::ripgrep;
 use crate::scenario::{FaultSet, Scenario, Source};
 use crate::workload::Generated;
@@ -61,6 +63,7 @@ impl Plan {
             seed,
             seeds: Seeds { workload: seed, schedule: seed, network: seed, index: seed },
             topology,
+            brokers: draw_brokers(scenario, &mut Draws::new(seed, Stream::Brokers)),
             workload,
             pipeline,
             pauses,
@@ -115,6 +118,11 @@ fn draw_topology(scenario: &Scenario, overrides: &Overrides, draws: &mut Draws) 
         source_partitions: partitions(source_partitions, is_local),
         dest_partitions: partitions(dest_partitions, is_local || of_pair),
     }
+}
+
+fn draw_brokers(scenario: &Scenario, draws: &mut Draws) -> Brokers {
+    let drawn = Brokers { count: draws.pick(&[1, 1, 3]), metadata_lag_ms: draws.pick(&[0, 20, 200, 1_000]) };
+    if scenario.mode == Mode::Local { Brokers::default() } else { drawn }
 }
 
 fn draw_knobs(scenario: &Scenario, kinds: &[(FaultKind, u32)], draws: &mut Draws) -> Knobs {

@@ -12,6 +12,7 @@ use compact_str::CompactString;
 use seriatim_core::intake::Uncovered;
 use seriatim_core::publisher::Publisher;
 use seriatim_core::runner::ConnectorSummary;
+use seriatim_sim::cluster::ClusterConfig;
 use seriatim_sim::history::body_hash;
 use seriatim_sim::{TraceMode, World, WorldConfig};
 
@@ -95,6 +96,11 @@ fn run(plan: &Plan, options: &RunOptions, variant: &Arc<dyn Variant>) -> RunRepo
         Err(words) => return RunReport::of(Outcome::Harness(words)),
     };
     let config = WorldConfig {
+        cluster: ClusterConfig {
+            brokers: plan.brokers.count,
+            metadata_lag: Duration::from_millis(plan.brokers.metadata_lag_ms.into()),
+            ..ClusterConfig::default()
+        },
         network_seed: Some(plan.seeds.network),
         trace: if options.trace { TraceMode::Full } else { TraceMode::Ring(0) },
         time_limit: Duration::from_secs(24 * 3_600),
@@ -133,7 +139,7 @@ async fn drive(
     let struck = struck::Struck::new(world.recorder());
     let trouble = stages::Trouble::new(struck.clone());
     let cast = nodes::Cast::new(world, plan, operations, progress.clone(), variant, trouble);
-    cast.start();
+    cast.start().await;
     let main_node = cast.main_node();
     let mut faults = faults::Injector::new(plan, world, &cast, progress.clone(), struck.clone());
     let mut driven = Driven::default();

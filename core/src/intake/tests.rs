@@ -205,7 +205,8 @@ fn a_read_back_without_an_answer_holds_no_departure_up() {
     }
 }
 
-/// How many ownerships are counted as uncovered after `test`, which gets the claims on two records. The first has begun.
+/// How many ownerships are counted as uncovered after `test`, which gets the claims on two records. The first has
+/// begun.
 fn uncovered(test: impl FnOnce(&Bench, &Script, Intake<Bench>, Claim, Claim)) -> u64 {
     let bench = Bench::default();
     let script = Script::new(&bench, |_| Ok(()));

@@ -10,10 +10,10 @@
 //! begin while its partition drains, and is awaited like the rest. The commit of a drain that ends in time then covers
 //! all that had an effect, and nothing of it is replayed; order per key holds without versions.
 //!
-//! A drain that is not finished when it ends counts as lost. It is finished when a commit covers all that has begun; it is
-//! not when its deadline passes first, when somebody gave up a record that had to be finished (asked to stop with a
-//! request out, say), or when the commit was refused. Nothing more is done about it, as about a loss: late answers change
-//! nothing, and the next owner has the effects above the last commit again. But it is counted,
+//! A drain that is not finished when it ends counts as lost. It is finished when a commit covers all that has begun; it
+//! is not when its deadline passes first, when somebody gave up a record that had to be finished (asked to stop with a
+//! request out, say), or when the commit was refused. Nothing more is done about it, as about a loss: late answers
+//! change nothing, and the next owner has the effects above the last commit again. But it is counted,
 //! [`Custody::take_uncovered`], for then order per key rests on the versions alone.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -286,8 +286,9 @@ impl Custody {
         !self.departures.is_empty()
     }
 
-    /// Ownerships that ended, since it was last asked, with effects that no commit covers: lost, cut short by a deadline
-    /// or a failure, with a record given up, or with a commit refused. Their next owners have these effects again.
+    /// Ownerships that ended, since it was last asked, with effects that no commit covers: lost, cut short by a
+    /// deadline or a failure, with a record given up, or with a commit refused. Their next owners have these effects
+    /// again.
     pub fn take_uncovered(&mut self) -> u64 {
         std::mem::take(&mut self.uncovered)
     }

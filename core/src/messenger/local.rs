@@ -3,8 +3,8 @@
 //! A queue has as many lanes as there are consumers behind it, and equal keys stay in one lane, so that order for each
 //! id holds with any number of workers and indexers. A full lane makes the sender wait.
 //!
-//! There is no topic of dead letters: they go to the sink that the configuration names. Without one only their number and
-//! the causes in the events remain, of which the summary of the run shows the first.
+//! There is no topic of dead letters: they go to the sink that the configuration names. Without one only their number
+//! and the causes in the events remain, of which the summary of the run shows the first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

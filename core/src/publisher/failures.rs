@@ -32,7 +32,8 @@ impl fmt::Display for Failure {
 pub(super) struct FirstFailures(Vec<(Ticket, Failure)>);
 
 impl FirstFailures {
-    /// Notes what an event says, if it tells of a failure. The same output may fail in several attempts: it is kept once.
+    /// Notes what an event says, if it tells of a failure. The same output may fail in several attempts: it is kept
+    /// once.
     pub(super) fn observe(&mut self, event: &Event) {
         if event.kind != EventKind::Fail || self.0.len() >= KEPT {
             return;

@@ -1,6 +1,7 @@
 //! The processes of a run, and what each does.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::select;
 use seriatim_core::connector::Connector;
@@ -62,7 +63,7 @@ impl Cast {
     }
 
     /// Creates the topics and starts every process.
-    pub(super) fn start(&self) {
+    pub(super) async fn start(&self) {
         let Inner { plan, topics, .. } = &*self.inner;
         if plan.topology.mode == Mode::Local {
             let inner = self.inner.clone();
@@ -70,10 +71,14 @@ impl Cast {
         }
         self.world.create_topic(&topics.source, plan.topology.source_partitions);
         self.world.create_topic(&topics.fail, plan.topology.source_partitions);
+        if plan.topology.mode == Mode::Distributed {
+            self.world.create_topic(&topics.dest, plan.topology.dest_partitions);
+        }
+        // They are made before a run, and known to all.
+        self.world.sleep(Duration::from_millis(plan.brokers.metadata_lag_ms.into())).await;
         if plan.topology.mode == Mode::Hybrid {
             (0..plan.topology.pairs).for_each(|number| self.spawn(Role::Pair, number));
         } else {
-            self.world.create_topic(&topics.dest, plan.topology.dest_partitions);
             (0..plan.topology.workers).for_each(|number| self.spawn(Role::Worker, number));
             (0..plan.topology.indexers).for_each(|number| self.spawn(Role::Indexer, number));
         }

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use scenarios::drive::{Correct, Simulated};
 use scenarios::fault::{Action, Event, Fault, Hop, Node, Role, Trigger, Trouble};
-use scenarios::plan::{Assignment, Clients, Knobs, Mode, Placement, Plan, PublisherPause, Seeds, Topology, Workload};
+use scenarios::plan::{
+    Assignment, Brokers, Clients, Knobs, Mode, Placement, Plan, PublisherPause, Seeds, Topology, Workload,
+};
 use scenarios::report;
 use scenarios::run::{Outcome, RunOptions, run_fresh};
 use scenarios::workload::Generated;
@@ -199,12 +201,15 @@ fn plan(mode: Mode) -> impl Strategy<Value = Plan> {
     // A seed near zero is no simpler than another.
     let seeds = seeds.prop_map(|(workload, schedule, network, index)| Seeds { workload, schedule, network, index });
     let parts = topology(mode).prop_flat_map(|topology| (faults(&topology), Just(topology)));
-    (parts, workload(), knobs(), pauses(), seeds.no_shrink()).prop_map(
-        |((faults, topology), generated, pipeline, pauses, seeds)| Plan {
+    let brokers = (1..4_u32, prop_oneof![Just(0_u32), 1..2_000_u32])
+        .prop_map(|(count, metadata_lag_ms)| Brokers { count, metadata_lag_ms });
+    (parts, brokers, workload(), knobs(), pauses(), seeds.no_shrink()).prop_map(
+        |((faults, topology), brokers, generated, pipeline, pauses, seeds)| Plan {
             scenario: "drawn".to_owned(),
             seed: seeds.schedule,
             seeds,
             topology,
+            brokers,
             workload: Workload::Generated(generated),
             pipeline,
             pauses,

@@ -146,7 +146,8 @@ fn read_after(index: &HistoryIndex, span: &Span) -> At {
     let ends = own.filter_map(|one| [one.revoking, one.lost].into_iter().flatten().min());
     let free = ends.fold(consumer.joined, At::max);
     let assignments = index.group_assigned.get(&consumer.group).map_or(&[][..], Vec::as_slice);
-    let since = &assignments[assignments.partition_point(|one| one.at < free)..];
-    let given = since.iter().find(|one| one.partitions.contains(&span.partition) && consumer.may_be(&one.member));
-    given.map_or(free, |one| one.at.min(span.assigned))
+    let place = |at: At| assignments.partition_point(|one| one.at < at);
+    let mut between = assignments[place(free)..place(span.assigned)].iter();
+    let given = between.find(|one| one.partitions.contains(&span.partition) && consumer.may_be(&one.member));
+    given.map_or(free, |one| one.at)
 }
