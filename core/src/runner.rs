@@ -78,7 +78,17 @@ impl fmt::Display for ConnectorSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LedgerSummary { published, completed, parents, children, .. } = &self.counts;
         let seconds = self.elapsed.as_secs_f64();
-        write!(f, "{}: {published} published, {completed} complete in {seconds:.2} s", self.connector)?;
+        write!(f, "{}: {published} published, {completed} complete", self.connector)?;
+        let LedgerSummary { ambiguous_families, conflicts, .. } = self.counts;
+        for (count, one, more) in [
+            (ambiguous_families, "ambiguous family", "ambiguous families"),
+            (conflicts, "conflicting outcome", "conflicting outcomes"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {}", if count == 1 { one } else { more })?;
+            }
+        }
+        write!(f, " in {seconds:.2} s")?;
         write!(
             f,
             " ({} indexed, {} superseded, {} dropped, {} failed",

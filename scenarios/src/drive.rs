@@ -84,7 +84,6 @@ pub(crate) fn lock(progress: &SharedProgress) -> MutexGuard<'_, Progress> {
 #[derive(Debug, Default)]
 struct Driven {
     strikes: BTreeMap<FaultKind, Strikes>,
-    rebalances: u64,
     /// Why the run did not come to its end, when it did not.
     stuck: Option<String>,
     /// Keys of unreadable records that were not dead-lettered.
@@ -183,9 +182,6 @@ async fn drive(
     } else {
         world.sleep(SETTLE_TIME).await;
     }
-    // A group's first generation is how it forms; each later one is a rebalance.
-    let generations = groups.iter().filter_map(|(group, _)| world.group_state(group));
-    driven.rebalances = generations.map(|(_, generation)| u64::try_from(generation - 1).unwrap_or(0)).sum();
     driven.unburied = poison::unburied(world, &cast.dead_letters(), faults.end());
     driven.strikes = struck.take();
     driven

@@ -16,7 +16,7 @@ mod knobs;
 
 pub use error::PlanError;
 pub(crate) use error::range;
-pub use knobs::{Assignment, Clients, Knobs};
+pub use knobs::{Assignment, Clients, Knobs, Placement};
 
 /// Where the pipeline's parts run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]

@@ -70,7 +70,7 @@ impl Cast {
             return self.world.spawn(PROCESS, move |node| inner.clone().process(node));
         }
         self.world.create_topic(&topics.source, plan.topology.source_partitions);
-        self.world.create_topic(&topics.fail, 1);
+        self.world.create_topic(&topics.fail, plan.topology.source_partitions);
         if plan.topology.mode == Mode::Distributed {
             self.world.create_topic(&topics.dest, plan.topology.dest_partitions);
         }

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use scenarios::drive::{Correct, Simulated};
 use scenarios::fault::{Action, Event, Fault, Hop, Node, Role, Trigger, Trouble};
-use scenarios::plan::{Assignment, Brokers, Clients, Knobs, Mode, Plan, PublisherPause, Seeds, Topology, Workload};
+use scenarios::plan::{
+    Assignment, Brokers, Clients, Knobs, Mode, Placement, Plan, PublisherPause, Seeds, Topology, Workload,
+};
 use scenarios::report;
 use scenarios::run::{Outcome, RunOptions, run_fresh};
 use scenarios::workload::Generated;
@@ -42,10 +44,12 @@ fn clients() -> impl Strategy<Value = Clients> {
         Just(vec![vec![CooperativeSticky, Range], vec![Range]]),
     ];
     let queue = prop_oneof![Just(100_000_u32), 1..50_u32];
-    (0..20_000_u64, queue, 500..60_000_u64, 500..60_000_u64, assignors, any::<bool>()).prop_map(
-        |(linger_micros, queue_records_max, producer, consumer, assignors, static_members)| Clients {
+    let partitioner = prop_oneof![Just(Placement::Murmur2Random), Just(Placement::ConsistentRandom)];
+    (0..20_000_u64, queue, 500..60_000_u64, 500..60_000_u64, assignors, any::<bool>(), partitioner).prop_map(
+        |(linger_micros, queue_records_max, producer, consumer, assignors, static_members, partitioner)| Clients {
             linger_micros,
             queue_records_max,
+            partitioner,
             producer_metadata_ms: producer,
             consumer_metadata_ms: consumer,
             // Together they are a hazard of Kafka's own, and drawn by nothing (`draw.rs`).
