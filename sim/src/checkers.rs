@@ -81,7 +81,7 @@ impl Violation {
 pub struct CheckOptions {
     /// Index writes carry versions.
     pub versions_on: bool,
-    /// No faults but planned rebalances whose drain finished: order holds over the whole run, not only in an epoch.
+    /// No owner ended with effects that its commits do not cover: order holds over the whole run, not only in an epoch.
     pub strict_order: bool,
     /// No Kafka: order is by publish sequence, in each run.
     pub local_mode: bool,
