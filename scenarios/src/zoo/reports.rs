@@ -35,6 +35,8 @@ twists! {
     LettersTwice: worker letters_twice, indexer letters_twice;
     /// A pipeline in which no two attempts at a record come to the same digest.
     DigestOfTheAttempt: worker digest_of_the_attempt, indexer digest_of_the_attempt;
+    /// A pipeline that tells no digest.
+    NoDigest: worker no_digest, indexer no_digest;
     /// A pipeline that takes a write that lost for one that was applied.
     SupersededAsIndexed: worker unchanged, indexer superseded_as_indexed;
     /// A pipeline that takes every write for one that lost.
@@ -71,6 +73,13 @@ fn digest_of_the_attempt(mut emissions: Vec<Emission>) -> Vec<Emission> {
     let events = emissions.iter_mut().flat_map(|emission| &mut emission.events);
     for event in events.filter(|event| event.digest != 0) {
         event.digest = event.ticket.attempt | 1;
+    }
+    emissions
+}
+
+fn no_digest(mut emissions: Vec<Emission>) -> Vec<Emission> {
+    for event in emissions.iter_mut().flat_map(|emission| &mut emission.events) {
+        event.digest = 0;
     }
     emissions
 }
