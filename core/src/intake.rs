@@ -18,14 +18,16 @@ use tokio::sync::Notify;
 
 pub use self::claim::Claim;
 use self::steward::{ReadBack, steward};
+pub use self::uncovered::Uncovered;
 use crate::env::{Env, Instant};
 use crate::identity::{Position, TopicPartition};
 use crate::machines::custody::{Custody, CustodyConfig, Step};
 use crate::stop::Stop;
-use crate::transport::{ErrorKind, Group, GroupConfig, Polled, Poller, Record, Transport, TransportError};
+use crate::transport::{ErrorKind, Group, GroupConfig, Polled, Poller, RebalanceId, Record, Transport, TransportError};
 
 mod claim;
 mod steward;
+mod uncovered;
 
 /// How an intake consumes.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ pub struct IntakeConfig {
     pub read_back_interval: Duration,
     /// Time for a drain when the intake is closed.
     pub close_limit: Duration,
+    /// Where it counts the ownerships that ended with effects that no commit covers.
+    pub uncovered: Uncovered,
 }
 
 impl IntakeConfig {
@@ -61,6 +65,7 @@ impl IntakeConfig {
             bytes_max: 64 << 20,
             read_back_interval: Duration::from_secs(30),
             close_limit: Duration::from_secs(10),
+            uncovered: Uncovered::default(),
         }
     }
 }
@@ -82,6 +87,7 @@ struct Cell {
     /// Requested at the end.
     ended: Stop,
     close_limit: Duration,
+    uncovered: Uncovered,
 }
 
 #[derive(Debug)]
@@ -157,7 +163,17 @@ impl Cell {
     /// For the steward: the next step. `None` at the end.
     fn next_step(&self, now: Instant) -> Option<Step> {
         let mut state = self.lock();
-        state.end.is_none().then(|| state.custody.step(now))
+        let step = state.end.is_none().then(|| state.custody.step(now));
+        self.uncovered.add(state.custody.take_uncovered());
+        step
+    }
+
+    /// For the steward at the end: nothing is in custody any more. What has to be given back.
+    fn abandon(&self) -> Vec<RebalanceId> {
+        let mut state = self.lock();
+        let events = state.custody.abandon();
+        self.uncovered.add(state.custody.take_uncovered());
+        events
     }
 
     /// Nothing new begins, and the group is left once what has to be finished is committed.
@@ -233,6 +249,7 @@ impl<E: Env> Intake<E> {
             draining: Notify::new(),
             ended: Stop::new(),
             close_limit: config.close_limit,
+            uncovered: config.uncovered.clone(),
         });
         let read_back = ReadBack {
             admin: transport.admin(),
@@ -450,6 +467,7 @@ fn take_in(cell: &Arc<Cell>, polled: Polled) {
         }
         Polled::Lost { event, partitions } => {
             custody.lost(event, partitions);
+            cell.uncovered.add(custody.take_uncovered());
             abandoned = take_inactive(queue, custody);
         }
     }

@@ -6,11 +6,13 @@
 //! Everything is batch-oriented. Handing over returns when there is room, not when it is acknowledged; a claim that
 //! was handed over becomes done when everything about it is acknowledged, and that is the messenger's business.
 
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
 use compact_str::CompactString;
+use futures_util::future::BoxFuture;
 
 use crate::document::Document;
 use crate::event::Event;
@@ -90,6 +92,13 @@ pub struct DeadLetter {
     pub body: Option<Bytes>,
     /// Why it failed.
     pub cause: String,
+}
+
+/// Keeps dead letters where no topic does: in local mode. Whatever holds them must be bounded in memory.
+pub trait DeadLetterSink: fmt::Debug + Send + Sync + 'static {
+    /// Keeps these, in order. They are reported as failed only after that; an error, in words, is told with the cause
+    /// of each.
+    fn keep(&self, letters: Vec<DeadLetter>) -> BoxFuture<'_, Result<(), String>>;
 }
 
 /// What came of one record, or of a part of it when the claim is a part.

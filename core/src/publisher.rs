@@ -21,6 +21,10 @@ use crate::machines::hlc::Hlc;
 use crate::machines::ledger::{Ledger, LedgerEvent, LedgerEventKind, LedgerSummary, Outcome};
 use crate::messenger::{EventSource, MessengerError, Opened, Outbound, PublicationSender, PublisherMessenger};
 
+mod failures;
+pub use failures::Failure;
+use failures::FirstFailures;
+
 /// Limits of a publisher.
 #[derive(Clone, Debug)]
 pub struct PublisherConfig {
@@ -80,6 +84,7 @@ struct Shared {
 
 struct State {
     ledger: Box<dyn Ledger>,
+    failures: FirstFailures,
     clock: Hlc,
     next_sequence: u64,
     gathered: Vec<Outbound>,
@@ -110,6 +115,7 @@ impl Publisher {
         let clock = env.clone();
         let state = State {
             ledger,
+            failures: FirstFailures::default(),
             clock: Hlc::new(opened.clock_floor),
             next_sequence: 0,
             gathered: Vec::new(),
@@ -212,6 +218,11 @@ impl Publisher {
     /// What is counted so far.
     pub fn summary(&self) -> LedgerSummary {
         self.shared.lock().ledger.summary()
+    }
+
+    /// The first few documents that failed, with their causes.
+    pub fn failures(&self) -> Vec<Failure> {
+        self.shared.lock().failures.list()
     }
 
     /// What the run waits for, in words, at most `lines_max` lines.
@@ -403,6 +414,7 @@ async fn account<S: EventSource>(shared: Arc<Shared>, mut events: S) {
         let was_full = state.ledger.pending() >= shared.config.pending_records_max;
         for event in &received {
             state.ledger.observe(&ledger_event(event));
+            state.failures.observe(event);
         }
         let has_room = state.ledger.pending() < shared.config.pending_records_max;
         state.complete = state.ledger.is_complete();

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, Either, FutureExt, TryFutureExt, select};
+use futures_util::future::{BoxFuture, Either, FutureExt, select};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::connector::{Connector, ConnectorError};
@@ -15,11 +15,14 @@ use crate::identity::RunId;
 use crate::index::Backend;
 use crate::indexer::{Indexer, IndexerConfig};
 use crate::machines::ledger::{Ledger, LedgerSummary, TicketLedger};
-use crate::messenger::{MessengerError, MessengerFactory, Sides};
+use crate::messenger::{MessengerError, MessengerFactory};
 use crate::pipeline::PipelineSpec;
-use crate::publisher::{Publisher, PublisherConfig};
+use crate::publisher::{Failure, Publisher, PublisherConfig};
 use crate::stop::Stop;
 use crate::worker::{Worker, WorkerConfig};
+
+mod pairs;
+pub use pairs::{run_pool, run_worker_indexer};
 
 /// Time between two tries to bring a failed component back.
 const RESTART_WAIT: Duration = Duration::from_secs(1);
@@ -65,6 +68,8 @@ pub struct ConnectorSummary {
     pub run: RunId,
     /// The counts.
     pub counts: LedgerSummary,
+    /// The first few that failed, of those in `counts`.
+    pub failures: Vec<Failure>,
     /// From opening to completion.
     pub elapsed: Duration,
 }
@@ -73,7 +78,17 @@ impl fmt::Display for ConnectorSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LedgerSummary { published, completed, parents, children, .. } = &self.counts;
         let seconds = self.elapsed.as_secs_f64();
-        write!(f, "{}: {published} published, {completed} complete in {seconds:.2} s", self.connector)?;
+        write!(f, "{}: {published} published, {completed} complete", self.connector)?;
+        let LedgerSummary { ambiguous_families, conflicts, .. } = self.counts;
+        for (count, one, more) in [
+            (ambiguous_families, "ambiguous family", "ambiguous families"),
+            (conflicts, "conflicting outcome", "conflicting outcomes"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {}", if count == 1 { one } else { more })?;
+            }
+        }
+        write!(f, " in {seconds:.2} s")?;
         write!(
             f,
             " ({} indexed, {} superseded, {} dropped, {} failed",
@@ -86,7 +101,14 @@ impl fmt::Display for ConnectorSummary {
                 children.indexed, children.superseded, children.dropped, children.failed
             )?;
         }
-        write!(f, ")")
+        write!(f, ")")?;
+        for failure in &self.failures {
+            write!(f, "\n  failed: {failure}")?;
+        }
+        match (parents.failed + children.failed).saturating_sub(self.failures.len() as u64) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more that failed"),
+        }
     }
 }
 
@@ -157,6 +179,7 @@ pub async fn publish<E: Env, F: MessengerFactory>(
                 connector: connector.name().to_owned(),
                 run: publisher.run(),
                 counts: publisher.summary(),
+                failures: publisher.failures(),
                 elapsed: env.now().since(started),
             });
         }
@@ -251,109 +274,6 @@ async fn index<E: Env, F: MessengerFactory>(
     stop: Stop,
 ) -> Result<(), MessengerError> {
     Indexer::new(env, messengers.indexer().await?, backend, config, stop).run().await
-}
-
-/// Runs the workers and indexers of one pair ([`crate::messenger::hybrid`]) until asked to stop, as many as
-/// `messengers` has lanes for. When one of them fails they all end, and come back together.
-pub async fn run_worker_indexer<E: Env, F: MessengerFactory>(
-    env: E,
-    messengers: F,
-    pipeline: Arc<PipelineSpec>,
-    backend: Arc<dyn Backend>,
-    worker: WorkerConfig,
-    indexer: IndexerConfig,
-    stop: Stop,
-) -> Result<(), MessengerError> {
-    let pair = Halves { env: env.clone(), messengers, pipeline, backend, worker, indexer };
-    restarting(&env, &stop, || pair.run_once(&stop)).await
-}
-
-/// What the components of a pair are made from.
-struct Halves<E, F> {
-    env: E,
-    messengers: F,
-    pipeline: Arc<PipelineSpec>,
-    backend: Arc<dyn Backend>,
-    worker: WorkerConfig,
-    indexer: IndexerConfig,
-}
-
-/// Asks components to stop that nobody waits for any more.
-struct StopOnDrop(Stop);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.request();
-    }
-}
-
-impl<E: Env, F: MessengerFactory> Halves<E, F> {
-    /// Runs the pair until `stop` or until one of its components ends. Workers are stopped first: what they have handed
-    /// over is then indexed, within the close limit.
-    async fn run_once(&self, stop: &Stop) -> Result<(), MessengerError> {
-        let (of_workers, of_indexers) = (StopOnDrop(Stop::new()), StopOnDrop(Stop::new()));
-        let Sides { workers, indexers } = self.messengers.sides();
-        let (ended, mut endings) = mpsc::unbounded_channel();
-        let worker = |_| spawn_noted(&self.env, &ended, self.work(of_workers.0.clone()));
-        let workers: Vec<_> = (0..workers).map(worker).collect();
-        let indexer = |_| spawn_noted(&self.env, &ended, self.index(of_indexers.0.clone()));
-        let indexers: Vec<_> = (0..indexers).map(indexer).collect();
-        drop(ended);
-        select(pin!(stop.requested()), pin!(endings.recv())).await;
-        let mut outcome = Ok(());
-        for (side, stop) in [(workers, of_workers), (indexers, of_indexers)] {
-            stop.0.request();
-            for component in side {
-                // Without an answer its task was dropped, and its messenger with it.
-                let ended = component.await.unwrap_or(Err(MessengerError::Closed("task of a worker or an indexer")));
-                outcome = outcome.and(ended);
-            }
-        }
-        outcome
-    }
-
-    fn work(&self, stop: Stop) -> impl Future<Output = Result<(), MessengerError>> + Send + use<E, F> {
-        work(self.env.clone(), self.messengers.clone(), self.pipeline.clone(), self.worker.clone(), stop)
-    }
-
-    fn index(&self, stop: Stop) -> impl Future<Output = Result<(), MessengerError>> + Send + use<E, F> {
-        index(self.env.clone(), self.messengers.clone(), self.backend.clone(), self.indexer.clone(), stop)
-    }
-}
-
-/// Runs several pairs in one process until asked to stop; each of `pairs` is a group member of its own. A pair that
-/// gives up ends the pool: the others stop, and the error names it.
-pub async fn run_pool<E: Env, F: MessengerFactory>(
-    env: E,
-    pairs: Vec<F>,
-    pipeline: Arc<PipelineSpec>,
-    backend: Arc<dyn Backend>,
-    worker: WorkerConfig,
-    indexer: IndexerConfig,
-    stop: Stop,
-) -> Result<(), RunError> {
-    let pool = StopOnDrop(Stop::new());
-    let (ended, mut endings) = mpsc::unbounded_channel();
-    let mut running = Vec::new();
-    for (number, messengers) in pairs.into_iter().enumerate() {
-        let (pipeline, backend, stop) = (pipeline.clone(), backend.clone(), pool.0.clone());
-        let pair =
-            run_worker_indexer(env.clone(), messengers, pipeline, backend, worker.clone(), indexer.clone(), stop);
-        let named = pair.map_err(move |error| RunError::Component { component: format!("pair {number}"), error });
-        running.push(spawn_noted(&env, &ended, named));
-    }
-    drop(ended);
-    select(pin!(stop.requested()), pin!(endings.recv())).await;
-    pool.0.request();
-    let mut outcome = Ok(());
-    for (number, pair) in running.into_iter().enumerate() {
-        let dropped = || RunError::Component {
-            component: format!("pair {number}"),
-            error: MessengerError::Closed("task of the pair"),
-        };
-        outcome = outcome.and(pair.await.unwrap_or_else(|_| Err(dropped())));
-    }
-    outcome
 }
 
 async fn restarting<E: Env, R: Future<Output = Result<(), MessengerError>>>(
@@ -463,21 +383,6 @@ fn spawn<E: Env, R: Send + 'static>(env: &E, task: impl Future<Output = R> + Sen
         let _ = ended.send(task.await);
     });
     receiver
-}
-
-/// The same, and tells `ended` when it has.
-fn spawn_noted<E: Env, R: Send + 'static>(
-    env: &E,
-    ended: &mpsc::UnboundedSender<()>,
-    task: impl Future<Output = R> + Send + 'static,
-) -> oneshot::Receiver<R> {
-    let ended = ended.clone();
-    spawn(env, async move {
-        let outcome = task.await;
-        // Nobody may be waiting.
-        let _ = ended.send(());
-        outcome
-    })
 }
 
 #[cfg(test)]

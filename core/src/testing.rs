@@ -103,6 +103,10 @@ pub(crate) struct Lines {
     pub(crate) commits_hang: bool,
     /// What the group is read to have committed.
     pub(crate) group_has: i64,
+    /// Whether reading that stays without an answer.
+    pub(crate) reads_hang: bool,
+    /// Members that joined.
+    pub(crate) joined: usize,
     /// Whether delivery is paused.
     pub(crate) paused: bool,
     /// Rebalance events given back.
@@ -163,6 +167,7 @@ impl Transport for Script {
     }
 
     async fn join(&self, _: GroupConfig) -> Result<(Script, Script), TransportError> {
+        self.lines().joined += 1;
         Ok((self.clone(), self.clone()))
     }
 
@@ -290,6 +295,9 @@ impl Admin for Script {
         _: String,
         partitions: Vec<TopicPartition>,
     ) -> Result<Vec<Option<Committed>>, TransportError> {
+        if self.lines().reads_hang {
+            std::future::pending::<()>().await;
+        }
         let offset = self.lines().group_has;
         Ok(partitions.iter().map(|_| Some(Committed { offset, metadata: String::new() })).collect())
     }

@@ -4,5 +4,6 @@
 #![deny(missing_debug_implementations)]
 
 pub mod csv_sink;
+pub mod dead_letters;
 pub mod env;
 pub mod jsonl;

@@ -17,6 +17,8 @@ use seriatim_core::publisher::{Publisher, PublisherConfig};
 use seriatim_core::runner::{ConnectorSummary, LocalOptions, RunError, RunOptions, run_together};
 use seriatim_core::stage::{Condition, StageError, StageSpec};
 use seriatim_core::stages::EmitChildren;
+use seriatim_ingest::csv_sink::CsvSink;
+use seriatim_ingest::dead_letters::JsonlDeadLetters;
 use seriatim_ingest::env::TokioEnv;
 
 /// Publishes given documents, from several tasks if asked, and notes the calls of its life.
@@ -120,6 +122,57 @@ fn a_document_that_fails_fails_alone() {
     let expected = [("a", EventKind::Finish), ("b", EventKind::Fail), ("c", EventKind::Finish)];
     assert_eq!(events, expected.map(|(id, kind)| (id.to_owned(), kind)));
     assert_eq!(passed.failed, [("b".to_owned(), "stage `fail` failed: told to fail".to_owned())]);
+}
+
+#[test]
+fn every_document_that_fails_is_dead_lettered_with_its_cause() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("dead.jsonl");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let summaries = runtime.expect("a runtime").block_on(async {
+        let env = TokioEnv::new();
+        let letters = Arc::new(JsonlDeadLetters::append_to(&path).expect("it can be made"));
+        let config = LocalConfig { dead_letters: Some(letters), ..LocalConfig::default() };
+        let messengers = LocalMessengers::new(env.clone(), &config);
+        let rows = CsvSink::create(&folder.path().join("rows.csv"), &["id"]).expect("it can be made");
+        let pipeline = Arc::new(PipelineSpec::new("test", vec![fail_where("bad")]));
+        // A third fails in its stage, a third in the sink, which cannot delete.
+        let document = |n: usize| match n % 3 {
+            0 => format!("{{\"id\":\"d{n}\",\"bad\":1}}"),
+            1 => format!("{{\"id\":\"d{n}\",\"gone\":\"yes\"}}"),
+            _ => format!("{{\"id\":\"d{n}\"}}"),
+        };
+        let mut connectors = [Given::boxed("one", (0..300).map(document).collect())];
+        let deletion = Some(DeletionMarker { field: "gone".into(), value: "yes".into() });
+        let options =
+            LocalOptions { indexer: IndexerConfig { deletion, ..IndexerConfig::default() }, ..LocalOptions::default() };
+        let run = run_together(&env, &messengers, pipeline, Arc::new(rows), &mut connectors, &options);
+        let (summaries, outcome) = tokio::time::timeout(Duration::from_secs(60), run).await.expect("it never hangs");
+        outcome.expect("the run is complete");
+        summaries
+    });
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    let mut letters: Vec<(usize, String)> = text
+        .lines()
+        .map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
+            assert_eq!(line["id"], line["document"].get("id").cloned().unwrap_or(line["id"].clone()));
+            let number = line["id"].as_str().and_then(|id| id[1..].parse().ok());
+            (number.expect("an id"), line["cause"].as_str().expect("a cause").to_owned())
+        })
+        .collect();
+    letters.sort();
+    let cause = |n: usize| match n % 3 {
+        0 => "stage `fail` failed: told to fail",
+        _ => "a CSV file cannot delete a row that it has written",
+    };
+    let expected: Vec<_> = (0..300).filter(|n| n % 3 != 2).map(|n| (n, cause(n).to_owned())).collect();
+    assert_eq!(letters, expected);
+    let summary = &summaries[0];
+    assert_eq!((summary.counts.parents.failed, summary.failures.len()), (200, 5));
+    let shown = summary.to_string();
+    assert!(shown.contains("\n  failed: `d0`: stage `fail` failed: told to fail\n"), "{shown}");
+    assert!(shown.ends_with("\n  and 195 more that failed"), "{shown}");
 }
 
 #[test]

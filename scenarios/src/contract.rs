@@ -80,29 +80,32 @@ pub trait Site: Clone + Send + Sync + 'static {
             for made in admin.create_topics(vec![new]).await {
                 made?;
             }
-            self.await_count(&name, partitions).await?;
+            self.settled(&name, partitions).await?;
             Ok(name)
         }
     }
 
-    /// Grows a topic to `partitions` in all, as far as the admin client knows.
+    /// Grows a topic to `partitions` in all, known to their leaders.
     fn grow_topic(&self, topic: &Arc<str>, partitions: u32) -> impl Future<Output = Result<()>> + Send {
         async move {
             self.add_partitions(topic.clone(), partitions).await?;
-            self.await_count(topic, partitions).await
+            self.settled(topic, partitions).await
         }
     }
 
-    /// Waits until the admin client says that a topic has so many partitions: what changes them is answered before all
-    /// brokers know.
-    fn await_count(&self, topic: &Arc<str>, partitions: u32) -> impl Future<Output = Result<()>> + Send {
+    /// Waits until the admin client says that a topic has so many partitions, and the leader of each tells its offsets:
+    /// what changes them is answered before all brokers know.
+    fn settled(&self, topic: &Arc<str>, partitions: u32) -> impl Future<Output = Result<()>> + Send {
         async move {
             let (admin, until) = (self.transport().admin(), self.env().now() + PATIENCE);
             loop {
-                let found = admin.partition_counts(vec![topic.clone()]).await;
-                if found == [Ok(partitions)] {
+                let counts = admin.partition_counts(vec![topic.clone()]).await;
+                let all = (0..partitions).map(|number| TopicPartition::new(topic.clone(), number as i32)).collect();
+                let marks = admin.watermarks(all).await;
+                if counts == [Ok(partitions)] && marks.is_ok() {
                     return Ok(());
                 }
+                let found = (counts, marks);
                 ensure!(self.env().now() < until, "`{topic}` was to have {partitions} partitions, and has {found:?}");
                 self.env().sleep(Duration::from_millis(50)).await;
             }

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use crate::draws::{Draws, Stream};
 use crate::fault::FaultKind;
-use crate::plan::{Assignment, Clients, Knobs, Mode, Plan, PublisherPause, Seeds, Topology, Workload};
+use crate::plan::{
+    Assignment, Brokers, Clients, Knobs, Mode, Placement, Plan, PublisherPause, Seeds, Topology, Workload,
+};
 use crate::ripgrep;
 use crate::scenario::{FaultSet, Scenario, Source};
 use crate::workload::Generated;
@@ -40,7 +42,7 @@ impl Plan {
         let mut faults = Draws::new(seed, Stream::Faults);
         let kinds = draw_kinds(scenario, &mut faults);
         let topology = draw_topology(scenario, overrides, &mut shape);
-        let pipeline = draw_knobs(scenario, &kinds, &mut shape);
+        let mut pipeline = draw_knobs(scenario, &kinds, &mut shape);
         let drawn = draw_workload(scenario, &kinds, &mut shape);
         let workload = overrides.file.as_ref().map_or(drawn, |(path, _)| Workload::File(path.clone()));
         let records = match &workload {
@@ -49,6 +51,9 @@ impl Plan {
             Workload::File(_) => overrides.file.as_ref().map_or(1, |(_, records)| *records),
         };
         let pauses = draw_pauses(records, &mut shape);
+        if shape.chance(500) && scenario.mode != Mode::Local {
+            pipeline.clients.partitioner = Placement::ConsistentRandom;
+        }
         // More than a quarter of all, or than half of what the publisher allows, may never be in flight.
         let in_flight_max = (u64::from(pipeline.max_pending) / 2).min(records / 4).max(1);
         let room = faults::Room { scenario, topology: &topology, workload: &workload, records, in_flight_max };
@@ -58,6 +63,7 @@ impl Plan {
             seed,
             seeds: Seeds { workload: seed, schedule: seed, network: seed, index: seed },
             topology,
+            brokers: draw_brokers(scenario, &mut Draws::new(seed, Stream::Brokers)),
             workload,
             pipeline,
             pauses,
@@ -76,7 +82,7 @@ fn draw_kinds(scenario: &Scenario, draws: &mut Draws) -> Vec<(FaultKind, u32)> {
         // Half of what a consumer group is for is to come through these.
         let moves_partitions = matches!(kind, FaultKind::Crash | FaultKind::Stop | FaultKind::Join | FaultKind::Pause);
         // One group has half as many of them as two.
-        let more = if scenario.mode == Mode::Hybrid { 7 } else { 4 };
+        let more = if scenario.mode == Mode::Hybrid { 12 } else { 4 };
         let weight = draws.between(1, 100) as u32 * if is_swarm && moves_partitions { more } else { 1 };
         if is_in {
             kinds.push((*kind, weight));
@@ -112,6 +118,11 @@ fn draw_topology(scenario: &Scenario, overrides: &Overrides, draws: &mut Draws) 
         source_partitions: partitions(source_partitions, is_local),
         dest_partitions: partitions(dest_partitions, is_local || of_pair),
     }
+}
+
+fn draw_brokers(scenario: &Scenario, draws: &mut Draws) -> Brokers {
+    let drawn = Brokers { count: draws.pick(&[1, 1, 3]), metadata_lag_ms: draws.pick(&[0, 20, 200, 1_000]) };
+    if scenario.mode == Mode::Local { Brokers::default() } else { drawn }
 }
 
 fn draw_knobs(scenario: &Scenario, kinds: &[(FaultKind, u32)], draws: &mut Draws) -> Knobs {
@@ -161,6 +172,7 @@ fn draw_clients(scenario: &Scenario, fills: bool, draws: &mut Draws) -> Clients 
     let clients = Clients {
         linger_micros: draws.pick(&[0, 1_000, 5_000, 50_000]),
         queue_records_max: if fills { queue_records_max } else { 100_000 },
+        partitioner: Placement::default(),
         producer_metadata_ms: draws.pick(&ages),
         consumer_metadata_ms: draws.pick(&ages),
         assignors,

@@ -23,6 +23,8 @@ pub enum Stream {
     Network = 5,
     /// Coins of the search index: which request of a troubled window is hit.
     Index = 6,
+    /// The Kafka cluster.
+    Brokers = 7,
 }
 
 /// One stream of draws.

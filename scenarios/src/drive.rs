@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use compact_str::CompactString;
+use seriatim_core::intake::Uncovered;
 use seriatim_core::publisher::Publisher;
 use seriatim_core::runner::ConnectorSummary;
+use seriatim_sim::cluster::ClusterConfig;
 use seriatim_sim::history::body_hash;
 use seriatim_sim::{TraceMode, World, WorldConfig};
 
@@ -68,6 +70,8 @@ pub(crate) struct Progress {
     publisher: Option<Publisher>,
     summaries: Vec<ConnectorSummary>,
     failure: Option<String>,
+    /// Of all members of groups.
+    uncovered: Uncovered,
 }
 
 pub(crate) type SharedProgress = Arc<Mutex<Progress>>;
@@ -80,7 +84,6 @@ pub(crate) fn lock(progress: &SharedProgress) -> MutexGuard<'_, Progress> {
 #[derive(Debug, Default)]
 struct Driven {
     strikes: BTreeMap<FaultKind, Strikes>,
-    rebalances: u64,
     /// Why the run did not come to its end, when it did not.
     stuck: Option<String>,
     /// Keys of unreadable records that were not dead-lettered.
@@ -93,6 +96,11 @@ fn run(plan: &Plan, options: &RunOptions, variant: &Arc<dyn Variant>) -> RunRepo
         Err(words) => return RunReport::of(Outcome::Harness(words)),
     };
     let config = WorldConfig {
+        cluster: ClusterConfig {
+            brokers: plan.brokers.count,
+            metadata_lag: Duration::from_millis(plan.brokers.metadata_lag_ms.into()),
+            ..ClusterConfig::default()
+        },
         network_seed: Some(plan.seeds.network),
         trace: if options.trace { TraceMode::Full } else { TraceMode::Ring(0) },
         time_limit: Duration::from_secs(24 * 3_600),
@@ -131,7 +139,7 @@ async fn drive(
     let struck = struck::Struck::new(world.recorder());
     let trouble = stages::Trouble::new(struck.clone());
     let cast = nodes::Cast::new(world, plan, operations, progress.clone(), variant, trouble);
-    cast.start();
+    cast.start().await;
     let main_node = cast.main_node();
     let mut faults = faults::Injector::new(plan, world, &cast, progress.clone(), struck.clone());
     let mut driven = Driven::default();
@@ -174,9 +182,6 @@ async fn drive(
     } else {
         world.sleep(SETTLE_TIME).await;
     }
-    // A group's first generation is how it forms; each later one is a rebalance.
-    let generations = groups.iter().filter_map(|(group, _)| world.group_state(group));
-    driven.rebalances = generations.map(|(_, generation)| u64::try_from(generation - 1).unwrap_or(0)).sum();
     driven.unburied = poison::unburied(world, &cast.dead_letters(), faults.end());
     driven.strikes = struck.take();
     driven

@@ -16,7 +16,7 @@ mod knobs;
 
 pub use error::PlanError;
 pub(crate) use error::range;
-pub use knobs::{Assignment, Clients, Knobs};
+pub use knobs::{Assignment, Clients, Knobs, Placement};
 
 /// Where the pipeline's parts run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
@@ -68,6 +68,33 @@ pub struct Topology {
 
 fn is_none(count: &u32) -> bool {
     *count == 0
+}
+
+/// The Kafka cluster. What a plan leaves out is one broker that hears of everything at once.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Brokers {
+    /// How many.
+    pub count: u32,
+    /// How long after a topic or a partition was made the last of them hears of it.
+    pub metadata_lag_ms: u32,
+}
+
+impl Default for Brokers {
+    fn default() -> Self {
+        Brokers { count: 1, metadata_lag_ms: 0 }
+    }
+}
+
+impl Brokers {
+    fn is_default(&self) -> bool {
+        *self == Brokers::default()
+    }
+
+    fn validate(&self) -> Result<(), PlanError> {
+        range("brokers.count", self.count, (1, 16), "partitions need leaders, and more of them say nothing new")?;
+        range("brokers.metadata_lag_ms", self.metadata_lag_ms, (0, 3_000), "clients give a topic up in the end")
+    }
 }
 
 /// Seeds of what is drawn while the plan runs, so that shrinking can vary one and keep the others.
@@ -123,6 +150,9 @@ pub struct Plan {
     pub seeds: Seeds,
     /// How many of what.
     pub topology: Topology,
+    /// The Kafka cluster.
+    #[serde(default, skip_serializing_if = "Brokers::is_default")]
+    pub brokers: Brokers,
     /// What flows through.
     pub workload: Workload,
     /// Limits and switches.

@@ -6,14 +6,15 @@
 mod animals;
 mod clients;
 mod commit_on_poll;
-mod commit_position;
+mod commits;
 mod count_ids;
 mod deaf;
+mod flaky;
 mod hash_order;
 pub mod hunt;
-mod late_commit;
 mod ledgers;
 mod queues;
+mod reports;
 mod twin;
 mod unpinned;
 mod writes;

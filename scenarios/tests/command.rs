@@ -89,6 +89,17 @@ fn list_names_every_scenario_with_a_sentence() {
 }
 
 #[test]
+fn the_readme_shows_what_the_zoo_shows() {
+    let command = "zoo --show no-drain";
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).expect("the front page");
+    let (_, behind) = readme.split_once(&format!("cargo sim {command}\n```\n\n```text\n")).expect("it shows an animal");
+    let (shown, _) = behind.split_once("```").expect("the block ends");
+    let said = sim(&good, command);
+    assert_eq!(said.exit, Exit::Failed);
+    assert_eq!(shown.trim_end(), said.out.trim_end(), "README.md is to show what `cargo sim {command}` prints now");
+}
+
+#[test]
 fn explore_passes_over_all_scenarios_with_a_row_each() {
     let said = sim(&good, "explore --seeds 100 --jobs 2");
     assert_eq!((said.exit, said.err.as_str()), (Exit::Pass, ""));

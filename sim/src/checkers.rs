@@ -22,10 +22,12 @@ mod completion;
 mod facts;
 mod index;
 mod keyed;
+mod letters;
 mod offsets;
 mod order;
 mod placement;
 mod polls;
+mod rebalances;
 mod sink;
 
 pub use facts::{
@@ -79,10 +81,12 @@ impl Violation {
 pub struct CheckOptions {
     /// Index writes carry versions.
     pub versions_on: bool,
-    /// No faults but planned rebalances whose drain finished: order holds over the whole run, not only in an epoch.
+    /// No owner ended with effects that its commits do not cover: order holds over the whole run, not only in an epoch.
     pub strict_order: bool,
     /// No Kafka: order is by publish sequence, in each run.
     pub local_mode: bool,
+    /// Every attempt at a record gives the same outputs, and they end in the same way.
+    pub repeatable: bool,
     /// Records of event topics were decoded into the history.
     pub judge_events: bool,
     /// The publishers live to the end, so every run that published must be declared complete.
@@ -104,6 +108,7 @@ impl Default for CheckOptions {
             versions_on: true,
             strict_order: false,
             local_mode: false,
+            repeatable: false,
             judge_events: true,
             expect_completion: true,
             settled: false,
@@ -114,20 +119,27 @@ impl Default for CheckOptions {
     }
 }
 
+/// Every checker, by the name that its violations carry.
+pub const CHECKERS: [&str; 7] = ["completion", "letters", "offsets", "order", "placement", "polls", "sink"];
+
 /// Every property that [`check`] can report.
-pub const PROPERTIES: [&str; 22] = [
+pub const PROPERTIES: [&str; 26] = [
+    "ambiguous-family",
     "commit-ahead",
     "commit-regression",
     "commit-unowned",
     "completed-early",
     "completed-never",
     "counted-early",
+    "dead-letter-missing",
+    "dead-letter-twice",
     "effect-after-release",
     "epoch-start",
     "final-index",
     "key-moved",
     "lag-left",
     "nonmonotonic-poll",
+    "outcome-conflict",
     "poll-skip",
     "poll-unowned",
     "record-vanished",
@@ -159,6 +171,7 @@ pub fn check_indexed(events: &[Event], index: &HistoryIndex, options: &CheckOpti
     offsets::check(&history, &mut found);
     completion::check(&history, &mut found);
     sink::check(&history, &mut found);
+    letters::check(&history, &mut found);
     found.sort_by_key(|violation| violation.witness.last().copied().unwrap_or(events.len()));
     let mut reported: BTreeMap<&str, usize> = BTreeMap::new();
     found.retain(|violation| {
@@ -182,11 +195,13 @@ pub struct Tolerated {
     pub unknown_writes: u64,
     /// Publishes that took more than one attempt.
     pub retried_publishes: u64,
+    /// Completed rebalances of all groups, as their coordinators saw them.
+    pub rebalances: u64,
 }
 
 /// Counts what redelivery and versions took care of.
 pub fn tolerated(events: &[Event], index: &HistoryIndex) -> Tolerated {
-    sink::tolerated(events, index)
+    Tolerated { rebalances: rebalances::count(events), ..sink::tolerated(events, index) }
 }
 
 /// What every checker is given.

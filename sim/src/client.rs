@@ -153,6 +153,7 @@ impl Client {
 
     /// The number of partitions of a topic, asked for when it is not known.
     async fn partitions_of(&self, topic: &Arc<str>, tries: usize) -> Result<u32, TransportError> {
+        let mut asked = Ok(());
         for attempt in 0..tries {
             if let Some(count) = self.partitions(topic) {
                 return Ok(count);
@@ -160,13 +161,14 @@ impl Client {
             if attempt > 0 {
                 self.back_off().await;
             }
-            // A failure shows as a topic that is still unknown.
-            let _ = self.refresh(vec![topic.clone()]).await;
+            asked = self.refresh(vec![topic.clone()]).await;
         }
-        self.partitions(topic).ok_or_else(|| {
-            let code = ErrorCode::UnknownTopicOrPartition.name();
-            TransportError::new(ErrorKind::Refused, code, format!("looking topic `{topic}` up: create it first"))
-        })
+        let context = format!("looking topic `{topic}` up");
+        match (self.partitions(topic), asked) {
+            (Some(count), _) => Ok(count),
+            (None, Ok(())) => Err(broker_error(ErrorCode::UnknownTopicOrPartition, context + ": create it first")),
+            (None, Err(_)) => Err(TransportError::new(ErrorKind::Retriable, "REQUEST_TIMED_OUT", context)),
+        }
     }
 
     /// One try to find the coordinator of `group`.

@@ -35,7 +35,7 @@ use seriatim_core::transport::{Committed, Watermarks};
 use self::audit::{Audit, GroupState};
 use self::context::{Context, Timer};
 use self::group::{Group, refuse_join};
-use self::protocol::{BrokerId, ConnectionId, ErrorCode, JoinGroup, OffsetCommit, Request, Response};
+use self::protocol::{BrokerId, CommitPartition, ConnectionId, ErrorCode, JoinGroup, OffsetCommit, Request, Response};
 use self::topics::{Topics, java_hash};
 
 pub use self::config::ClusterConfig;
@@ -187,6 +187,21 @@ impl Cluster {
         self.topics.leader(partition)
     }
 
+    /// The number of partitions of a topic, whoever has heard of them; for reports.
+    pub fn partition_count(&self, topic: &str) -> usize {
+        self.topics.count(topic)
+    }
+
+    /// Whether the leader of a partition has heard of it, for reports.
+    pub fn is_open(&self, partition: &TopicPartition) -> bool {
+        self.leader(partition).is_some_and(|leader| self.topics.is_known(&self.cx, leader, partition))
+    }
+
+    /// The topics whose names begin with `prefix`, for reports.
+    pub fn topics_with(&self, prefix: &str) -> Vec<Arc<str>> {
+        self.topics.names().filter(|name| name.starts_with(prefix)).cloned().collect()
+    }
+
     /// First and next offsets of a partition, for reports.
     pub fn watermarks(&self, partition: &TopicPartition) -> Option<Watermarks> {
         self.topics.watermarks(partition).map(|(start, end)| Watermarks { start, end })
@@ -207,13 +222,13 @@ impl Cluster {
     fn apply(&mut self, id: RequestId, to: BrokerId, request: Request) {
         let cx = &mut self.cx;
         let response = match request {
-            Request::Metadata { topics } => self.topics.metadata(cx, topics),
+            Request::Metadata { topics } => self.topics.metadata(cx, to, topics),
             Request::InitProducerId => Response::InitProducerId { producer: cx.next_producer() },
             Request::Produce { partitions } => return self.topics.produce(cx, id, to, partitions),
             Request::Fetch { max_wait, records_max, partitions } => {
                 return self.topics.fetch(cx, id, to, (max_wait, records_max), partitions);
             }
-            Request::ListOffsets { partitions } => self.topics.list_offsets(to, partitions),
+            Request::ListOffsets { partitions } => self.topics.list_offsets(cx, to, partitions),
             Request::DeleteRecords { partitions } => self.topics.delete_records(cx, to, partitions),
             Request::CreateTopics { topics } => self.topics.create(cx, topics),
             Request::CreatePartitions { topics } => self.topics.grow(cx, topics),
@@ -311,14 +326,15 @@ impl Cluster {
 
     /// Partitions that do not exist are refused first, then the committer, then each partition's metadata.
     fn commit(&mut self, to: BrokerId, commit: OffsetCommit) -> Response {
-        let exists = |topics: &Topics, at: usize| topics.exists(&commit.partitions[at].partition);
-        let is_any_known = (0..commit.partitions.len()).any(|at| exists(&self.topics, at));
+        let known = |part: &CommitPartition| self.topics.is_known(&self.cx, to, &part.partition);
+        let known: Vec<bool> = commit.partitions.iter().map(known).collect();
+        let is_any_known = known.contains(&true);
         let refusal = if is_any_known { self.accept_commit(to, &commit) } else { ErrorCode::None };
         let mut group = self.groups.get_mut(&commit.group);
         let mut result = |at: usize| {
             let part = &commit.partitions[at];
             let error = match &mut group {
-                _ if !exists(&self.topics, at) => ErrorCode::UnknownTopicOrPartition,
+                _ if !known[at] => ErrorCode::UnknownTopicOrPartition,
                 Some(group) if refusal.is_none() => group.offsets.commit(&mut self.cx, &commit, part),
                 _ => refusal,
             };

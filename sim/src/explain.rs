@@ -40,18 +40,22 @@ pub fn block(events: &[Event], violation: &Violation) -> String {
 /// What a property of [`PROPERTIES`](crate::checkers::PROPERTIES) forbids, in one line.
 pub fn meaning(property: &str) -> Option<&'static str> {
     Some(match property {
+        "ambiguous-family" => "two attempts at one record told that they gave different outputs",
         "commit-ahead" => "an offset was committed past a record that was not finished then",
         "commit-regression" => "a group's committed offset went back",
         "commit-unowned" => "a member committed a partition that another had been given since",
         "completed-early" => "a run was declared complete with something pending",
         "completed-never" => "a run was not declared complete",
         "counted-early" => "a record was counted as complete before one attempt at it was whole",
+        "dead-letter-missing" => "a document failed, and no dead letter of it is acknowledged when its run is over",
+        "dead-letter-twice" => "there are more dead letters of a document than times that it was taken",
         "effect-after-release" => "an effect of an ownership began after it was given back, or lost",
         "epoch-start" => "an ownership began beside the committed offset or the reset point, or while it was held",
         "final-index" => "at the end the index is not what the operations leave",
         "key-moved" => "at one hop, equal keys of one run lie in two partitions",
         "lag-left" => "a complete run that had the time left records that its group has not committed",
         "nonmonotonic-poll" => "a record came again within one ownership",
+        "outcome-conflict" => "one output was told to have ended in two ways",
         "poll-skip" => "an ownership went past a record that exists without being given it",
         "poll-unowned" => "a record was given under an ownership that had ended, or never was",
         "record-vanished" => "a record was committed past without output, event or dead letter",
@@ -221,7 +225,6 @@ fn short_group(what: &What, focus: &Focus<'_>) -> String {
         }
         What::OffsetsExpired { group, partition } => format!("forgot the offset of {partition} in {group}"),
         What::LogStartMoved { partition, start } => format!("log {partition} now starts at {start}"),
-        What::LogTruncated { partition, end } => format!("log {partition} cut to end at {end}"),
         What::FaultInjected { kind, target, in_flight } => format!("FAULT {kind} on {target}, {in_flight} in flight"),
         What::Started => "started".to_owned(),
         What::Crashed => "CRASHED".to_owned(),
@@ -319,12 +322,13 @@ fn outcome_text(outcome: &WriteOutcome) -> String {
 }
 
 fn summary_text(summary: &RunSummary) -> String {
-    let RunSummary { published, children, indexed, superseded, dropped, failed, unsettled, ambiguous, lost } = summary;
+    let RunSummary { published, children, indexed, superseded, dropped, failed, ambiguous, conflicts } = summary;
     let mut text = format!(
         "{published} published, {children} children, {indexed} indexed, {superseded} superseded, {dropped} dropped, \
          {failed} failed"
     );
-    for (count, name) in [(unsettled, "unsettled"), (ambiguous, "ambiguous"), (lost, "lost")] {
+    let rare = [(ambiguous, "ambiguous"), (conflicts, "in conflict")];
+    for (count, name) in rare {
         if *count > 0 {
             let _ = write!(text, ", {count} {name}");
         }

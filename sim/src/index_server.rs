@@ -183,11 +183,7 @@ impl IndexServer {
         recorder: &Recorder,
     ) -> ItemOutcome {
         let seen = self.memory.visible_changes();
-        // The index has no faults of its own here: the hook decides them.
-        let outcome = match self.memory.apply(at, std::slice::from_ref(op)).map(|mut outcomes| outcomes.pop()) {
-            Ok(Some(outcome)) => outcome,
-            Ok(None) | Err(_) => return ItemOutcome::Throttled,
-        };
+        let outcome = self.memory.apply_one(at, op);
         if outcome == ItemOutcome::Applied {
             let changed = self.memory.visible_changes() > seen;
             let (sender, write) = (Some(sender.clone()), Box::new(index_write(op)));

@@ -45,7 +45,7 @@ pub fn lifecycle(event: &LifecycleEvent) -> Lifecycle {
         (EventKind::Fail, _) => LifecycleKind::Failed,
         (EventKind::Drop, _) => LifecycleKind::Dropped,
     };
-    Lifecycle { ticket: event.ticket, kind, is_parent: event.is_parent }
+    Lifecycle { ticket: event.ticket, kind, is_parent: event.is_parent, digest: event.digest }
 }
 
 /// A [`DecodeLifecycle`] for runs whose events are not judged.

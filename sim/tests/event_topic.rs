@@ -12,6 +12,7 @@ use seriatim_core::machines::ledger::TicketLedger;
 use seriatim_core::messenger::kafka::{Consumer, KafkaConfig, KafkaMessengers, Topics};
 use seriatim_core::messenger::{Emission, MessengerError, MessengerFactory, Payload, WorkerMessenger};
 use seriatim_core::publisher::{Publisher, PublisherConfig};
+use seriatim_sim::cluster::ClusterConfig;
 use seriatim_sim::cluster::protocol::ErrorCode;
 use seriatim_sim::{Node, SimEnv, SimTransport, World, WorldConfig, run};
 
@@ -78,6 +79,45 @@ fn assert_gone(end: Option<Result<(), MessengerError>>, name: &str) {
     let Some(Err(error)) = end else { panic!("the run hangs or succeeds: {end:?}") };
     assert!(matches!(&error, MessengerError::Topic { topic, .. } if topic == name), "{error:?}");
     assert!(error.to_string().contains("publish the input again as a new run"), "{error}");
+}
+
+/// A cluster whose brokers hear of what is new after a second.
+fn slow_to_hear() -> WorldConfig {
+    let cluster = ClusterConfig { brokers: 3, metadata_lag: Duration::from_secs(1), ..ClusterConfig::default() };
+    WorldConfig { cluster, ..WorldConfig::default() }
+}
+
+#[test]
+fn a_run_begins_on_topics_that_brokers_have_not_heard_of_yet() {
+    // What a topic is called gives the brokers their turns.
+    for name in ["a", "b", "c", "d"] {
+        run(1, slow_to_hear(), move |world| async move {
+            let node = world.node("publisher");
+            world.create_topic(&format!("{name}_source"), 3);
+            world.create_topic(&format!("{name}_dest"), 3);
+            let messengers = KafkaMessengers::new(node.env(), node.transport(), KafkaConfig::new(name));
+            let messenger = messengers.publisher().await.unwrap();
+            let ledger = Box::new(TicketLedger::new(RUN));
+            let config = PublisherConfig::default();
+            let publisher = Publisher::open(node.env(), messenger, RUN, ledger, config).await.unwrap();
+            publisher.close();
+            end(&world, &publisher).await.expect("nothing is out").unwrap();
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_run_without_its_topics_ends_with_an_error_that_says_what_to_do() {
+    run(1, slow_to_hear(), |world| async move {
+        let messenger = messengers(&world.node("publisher")).publisher().await.unwrap();
+        let (env, ledger) = (world.node("other").env(), Box::new(TicketLedger::new(RUN)));
+        let opened = Publisher::open(env, messenger, RUN, ledger, PublisherConfig::default()).await;
+        let error = opened.expect_err("there is no topic").to_string();
+        assert!(error.contains("p_source") && error.contains("create it before the run"), "{error}");
+        assert!(world.now().since(seriatim_core::env::Instant::default()) < Duration::from_secs(30));
+    })
+    .unwrap();
 }
 
 #[test]

@@ -75,7 +75,8 @@ impl Bed for InMemory {
 
     fn messengers(node: &Node, sizes: Sizes) -> Self::Messengers {
         let Sizes { workers, indexers, lane_records_max, bytes_max: queue_bytes_max, .. } = sizes;
-        LocalMessengers::new(node.env(), &LocalConfig { workers, indexers, lane_records_max, queue_bytes_max })
+        let config = LocalConfig { workers, indexers, lane_records_max, queue_bytes_max, ..LocalConfig::default() };
+        LocalMessengers::new(node.env(), &config)
     }
 }
 

@@ -1,7 +1,12 @@
 //! Events about a document that travels in an envelope.
 
+use compact_str::format_compact;
+
 use super::{Event, EventKind};
 use crate::identity::Envelope;
+
+/// How the message of a failure begins.
+const FAILED: &str = "FAILED: ";
 
 impl Event {
     /// A child was made.
@@ -26,8 +31,14 @@ impl Event {
 
     /// The document failed.
     pub fn failed(envelope: &Envelope, id: &str, cause: &str, instant_micros: u64) -> Self {
-        let message = Some(format!("FAILED: {cause}").into());
+        let message = Some(format_compact!("{FAILED}{cause}"));
         Event { message, ..about(EventKind::Fail, envelope, id, instant_micros) }
+    }
+
+    /// Why the document failed, if it did and a cause was given.
+    pub fn cause(&self) -> Option<&str> {
+        let message = self.message.as_deref().filter(|_| self.kind == EventKind::Fail)?;
+        Some(message.strip_prefix(FAILED).unwrap_or(message))
     }
 }
 

@@ -1,8 +1,8 @@
 //! A search index in memory that checks external versions as strictly as a real one: for local mode and for tests.
 //!
-//! [`MemoryIndex`] is pure: the time of a call and the faults are given to it. [`SharedMemoryIndex`] is the `Backend`
-//! around it. What real servers answer is in the table of [`MemoryIndex::apply`]; deletes leave tombstones, which are
-//! forgotten after the retention as `index.gc_deletes` forgets them, and with them the protection against late writes.
+//! [`MemoryIndex`] is pure: the time of a call is given to it. [`SharedMemoryIndex`] is the `Backend` around it. What
+//! real servers answer is in the table of [`MemoryIndex::apply`]; deletes leave tombstones, which are forgotten after the
+//! retention as `index.gc_deletes` forgets them, and with them the protection against late writes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,45 +19,6 @@ use crate::identity::Version;
 
 #[cfg(test)]
 mod tests;
-
-/// What goes wrong with a whole batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BatchFault {
-    /// Nothing is applied, and the caller is told so.
-    Unavailable,
-    /// The first `applied` items are applied (0: none, `usize::MAX`: all) and the answer is lost.
-    UnknownOutcome {
-        /// Items applied before the connection went.
-        applied: usize,
-    },
-}
-
-/// What goes wrong with one item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ItemFault {
-    /// It is refused for good.
-    Reject {
-        /// The reason given.
-        reason: String,
-    },
-    /// The index is busy.
-    Throttle,
-}
-
-/// Decides what goes wrong: consulted once a batch, then once an item that is about to be applied.
-pub trait FaultSource: Send {
-    /// The fault of this batch.
-    fn batch(&mut self, now: Instant, ops: &[IndexOp]) -> Option<BatchFault> {
-        let _ = (now, ops);
-        None
-    }
-
-    /// The fault of this item.
-    fn item(&mut self, now: Instant, op: &IndexOp) -> Option<ItemFault> {
-        let _ = (now, op);
-        None
-    }
-}
 
 /// What the index holds of one id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +47,6 @@ pub struct MemoryIndex {
     tombstones: usize,
     visible_changes: u64,
     tombstones_forgotten: u64,
-    faults: Option<Box<dyn FaultSource>>,
 }
 
 impl fmt::Debug for MemoryIndex {
@@ -113,13 +73,7 @@ impl MemoryIndex {
             tombstones: 0,
             visible_changes: 0,
             tombstones_forgotten: 0,
-            faults: None,
         }
-    }
-
-    /// The same with faults.
-    pub fn with_faults(self, faults: impl FaultSource + 'static) -> Self {
-        MemoryIndex { faults: Some(Box::new(faults)), ..self }
     }
 
     /// Applies a batch in order, one outcome an item. `now` must not go back between calls.
@@ -135,36 +89,14 @@ impl MemoryIndex {
     /// a versioned write repeated after an unversioned one is superseded, not taken for a duplicate. Deleting what is
     /// not there is `Applied` and leaves a tombstone. A negative version, an empty id and an id over 512 bytes are
     /// `Rejected`.
-    pub fn apply(&mut self, now: Instant, ops: &[IndexOp]) -> Result<Vec<ItemOutcome>, BackendError> {
-        self.expire(now);
-        // Taken out so that it can be asked while the index changes.
-        let mut faults = self.faults.take();
-        let outcome = match faults.as_mut().and_then(|faults| faults.batch(now, ops)) {
-            None => Ok(self.apply_items(now, ops, &mut faults)),
-            Some(BatchFault::Unavailable) => Err(BackendError::Unavailable("injected: nothing was applied".into())),
-            Some(BatchFault::UnknownOutcome { applied }) => {
-                let applied = applied.min(ops.len());
-                self.apply_items(now, &ops[..applied], &mut faults);
-                let context = format!("injected: the answer was lost after {applied} of {} items", ops.len());
-                Err(BackendError::UnknownOutcome(context))
-            }
-        };
-        self.faults = faults;
-        outcome
+    pub fn apply(&mut self, now: Instant, ops: &[IndexOp]) -> Vec<ItemOutcome> {
+        ops.iter().map(|op| self.apply_one(now, op)).collect()
     }
 
-    fn apply_items(
-        &mut self,
-        now: Instant,
-        ops: &[IndexOp],
-        faults: &mut Option<Box<dyn FaultSource>>,
-    ) -> Vec<ItemOutcome> {
-        let apply = |op| match faults.as_mut().and_then(|faults| faults.item(now, op)) {
-            None => self.apply_item(now, op),
-            Some(ItemFault::Reject { reason }) => ItemOutcome::Rejected { reason },
-            Some(ItemFault::Throttle) => ItemOutcome::Throttled,
-        };
-        ops.iter().map(apply).collect()
+    /// [`Self::apply`] of one write.
+    pub fn apply_one(&mut self, now: Instant, op: &IndexOp) -> ItemOutcome {
+        self.expire(now);
+        self.apply_item(now, op)
     }
 
     fn apply_item(&mut self, now: Instant, op: &IndexOp) -> ItemOutcome {
@@ -291,7 +223,7 @@ impl<E: Env> SharedMemoryIndex<E> {
 
     /// The index, locked: not to be held across an await.
     pub fn lock(&self) -> MutexGuard<'_, MemoryIndex> {
-        // A panic of a fault source leaves an index that was changed item by item, so still a whole one.
+        // A panic leaves an index that was changed item by item, so still a whole one.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -312,7 +244,7 @@ impl<E: Env> Backend for SharedMemoryIndex<E> {
     fn bulk<'a>(&'a self, ops: &'a [IndexOp]) -> BoxFuture<'a, Result<Vec<ItemOutcome>, BackendError>> {
         Box::pin(async move {
             let now = self.env.now();
-            self.lock().apply(now, ops)
+            Ok(self.lock().apply(now, ops))
         })
     }
 }

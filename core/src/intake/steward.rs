@@ -8,20 +8,25 @@ use futures_util::future::{Either, select};
 
 use super::Cell;
 use crate::env::Env;
-use crate::machines::custody::Step;
+use crate::machines::custody::{Custody, Step};
 use crate::transport::{Admin, ErrorKind, Group, TransportError};
 
-/// How long the answer to a commit is awaited.
-const COMMIT_LIMIT: Duration = Duration::from_secs(60);
+/// How long the answer to a request is awaited.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// The answer to a commit. `None` when it takes too long, or when an event must be released without it.
-async fn answered<E: Env, F: Future>(env: &E, cell: &Cell, commit: F) -> Option<F::Output> {
-    let mut commit = pin!(commit);
-    let until = env.now() + COMMIT_LIMIT;
+/// The answer to a request. `None` when it takes too long, or once custody is such that it must not be waited for.
+async fn answered<E: Env, F: Future>(
+    env: &E,
+    cell: &Cell,
+    request: F,
+    is_in_the_way: impl Fn(&Custody) -> bool,
+) -> Option<F::Output> {
+    let mut request = pin!(request);
+    let until = env.now() + ANSWER_LIMIT;
     loop {
         let until = {
             let state = cell.lock();
-            if state.end.is_some() || state.custody.has_lost() {
+            if state.end.is_some() || is_in_the_way(&state.custody) {
                 return None;
             }
             state.custody.drain_deadline().map_or(until, |deadline| deadline.min(until))
@@ -31,7 +36,7 @@ async fn answered<E: Env, F: Future>(env: &E, cell: &Cell, commit: F) -> Option<
             return None;
         }
         let (decide, sleep) = (pin!(cell.decide.notified()), pin!(env.sleep(wait)));
-        if let Either::Left((answer, _)) = select(commit.as_mut(), select(decide, sleep)).await {
+        if let Either::Left((answer, _)) = select(request.as_mut(), select(decide, sleep)).await {
             return Some(answer);
         }
     }
@@ -69,7 +74,7 @@ async fn leave<G: Group>(group: &G, cell: &Cell) {
 }
 
 async fn give_back<G: Group>(group: &G, cell: &Cell) {
-    let events = cell.lock().custody.abandon();
+    let events = cell.abandon();
     for event in events {
         // An error means that the consumer is gone.
         let _ = group.release(event).await;
@@ -81,7 +86,8 @@ pub(super) async fn steward<E: Env, G: Group, A: Admin>(env: E, group: G, read_b
     let mut read_at = env.now() + read_back.interval;
     loop {
         if env.now() >= read_at {
-            answered(&env, &cell, read_back.run(&cell)).await;
+            // Whoever goes does not wait for it: who comes next reads it too.
+            answered(&env, &cell, read_back.run(&cell), Custody::is_departing).await;
             read_at = env.now() + read_back.interval;
         }
         let Some(step) = cell.next_step(env.now()) else {
@@ -89,14 +95,14 @@ pub(super) async fn steward<E: Env, G: Group, A: Admin>(env: E, group: G, read_b
         };
         match step {
             Step::Commit(commits) => {
-                let answer = answered(&env, &cell, group.commit(commits.clone())).await;
+                let answer = answered(&env, &cell, group.commit(commits.clone()), Custody::has_lost).await;
                 let results = answer.unwrap_or_else(|| {
                     let late = || TransportError::new(ErrorKind::UnknownOutcome, "REQUEST_TIMED_OUT", "committing");
                     commits.iter().map(|_| Err(late())).collect()
                 });
                 cell.lock().custody.committed(&commits, &results, env.now());
             }
-            Step::Release { event, .. } => {
+            Step::Release(event) => {
                 // An error means that the consumer is gone; the poll task hears of it too.
                 let _ = group.release(event).await;
             }

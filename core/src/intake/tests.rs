@@ -180,3 +180,100 @@ fn an_intake_that_fails_or_is_dropped_gives_back_what_is_revoked_before_it_leave
         drop(claim);
     }
 }
+
+#[test]
+fn a_read_back_without_an_answer_holds_no_departure_up() {
+    for departs in ["revoked", "lost", "closed"] {
+        let bench = Bench::default();
+        let script = Script::new(&bench, |_| Ok(()));
+        script.lines().reads_hang = true;
+        script.say([assigned(1)]);
+        let mut intake = intake(&bench, &script);
+        // It is read back every 30 s.
+        bench.pass(Duration::from_secs(31));
+        match departs {
+            "revoked" => script.say([revoking(&bench, 1, Duration::from_secs(300))]),
+            "lost" => {
+                let partitions = vec![(TopicPartition::new("t", 0), Epoch(1))];
+                script.say([Polled::Lost { event: RebalanceId(1), partitions }]);
+            }
+            _ => bench.run(Duration::from_secs(1), intake.close()).expect("nothing is out"),
+        }
+        bench.pass(Duration::from_secs(1));
+        let lines = script.lines();
+        assert_eq!((lines.released.len(), lines.left), if departs == "closed" { (0, true) } else { (1, false) });
+    }
+}
+
+/// How many ownerships are counted as uncovered after `test`, which gets the claims on two records. The first has
+/// begun.
+fn uncovered(test: impl FnOnce(&Bench, &Script, Intake<Bench>, Claim, Claim)) -> u64 {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    script.say([assigned(1), Polled::Records(vec![record(0), record(1)])]);
+    let config = IntakeConfig::new(GroupConfig::new("g", vec!["t".into()]));
+    let uncovered = config.uncovered.clone();
+    let started = bench.run(Duration::from_secs(1), Intake::start(bench.clone(), &script, config));
+    let mut intake = started.expect("in time").expect("no error");
+    let mut claims = claims(&bench, &mut intake).into_iter();
+    let (Some(first), Some(second)) = (claims.next(), claims.next()) else { panic!("two records") };
+    assert!(first.begin());
+    test(&bench, &script, intake, first, second);
+    bench.pass(Duration::from_secs(30));
+    uncovered.count()
+}
+
+#[test]
+fn a_drain_whose_commit_covers_all_that_had_an_effect_is_not_counted() {
+    let counted = uncovered(|bench, script, _intake, first, second| {
+        script.say([revoking(bench, 1, Duration::from_secs(5))]);
+        bench.pass(Duration::from_secs(1));
+        first.done();
+        bench.pass(Duration::from_secs(1));
+        assert_eq!(script.lines().released.len(), 1);
+        drop(second);
+    });
+    assert_eq!(counted, 0, "what had not begun was abandoned, and nobody has it again");
+}
+
+#[test]
+fn effects_above_the_last_commit_are_counted_however_their_partition_goes() {
+    let late = uncovered(|bench, script, _intake, first, second| {
+        script.say([revoking(bench, 1, Duration::from_secs(5))]);
+        bench.pass(Duration::from_secs(6));
+        first.done();
+        drop(second);
+    });
+    let unanswered = uncovered(|bench, script, _intake, first, second| {
+        script.lines().commits_hang = true;
+        script.say([revoking(bench, 1, Duration::from_secs(5))]);
+        first.done();
+        bench.pass(Duration::from_secs(6));
+        drop(second);
+    });
+    let given_up = uncovered(|bench, script, _intake, first, second| {
+        script.say([revoking(bench, 1, Duration::from_secs(5))]);
+        bench.pass(Duration::from_secs(1));
+        drop(first);
+        bench.pass(Duration::from_secs(1));
+        assert_eq!(script.lines().released.len(), 1, "nothing is left to wait for");
+        drop(second);
+    });
+    let lost = uncovered(|bench, script, _intake, first, second| {
+        script.say([Polled::Lost { event: RebalanceId(1), partitions: vec![(TopicPartition::new("t", 0), Epoch(1))] }]);
+        bench.pass(Duration::from_secs(1));
+        drop((first, second));
+    });
+    let failed = uncovered(|bench, _, intake, first, second| {
+        intake.failure_handle().fail(TransportError::new(ErrorKind::Fatal, "PAIR_BROKEN", "test"));
+        bench.pass(Duration::from_secs(1));
+        drop((first, second));
+    });
+    let stopped = uncovered(|bench, _, mut intake, first, second| {
+        drop(second);
+        bench.run(Duration::from_secs(12), intake.close()).expect("within the close limit");
+        drop(first);
+    });
+    let counts = [late, unanswered, given_up, lost, failed, stopped];
+    assert_eq!(counts, [1; 6], "late, unanswered, given up, lost, failed, stopped");
+}

@@ -61,17 +61,6 @@ impl<T> Batcher<T> {
         Some(if self.is_full() { oldest } else { oldest + self.limits.age_max })
     }
 
-    /// Abandons the items that `keep` refuses, and says how many.
-    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) -> usize {
-        let before = self.items.len();
-        let kept = self.items.iter().map(&mut keep).collect::<Vec<_>>();
-        let (mut of_items, mut of_sizes) = (kept.iter(), kept.iter());
-        self.items.retain(|_| of_items.next() == Some(&true));
-        self.sizes.retain(|_| of_sizes.next() == Some(&true));
-        self.bytes = self.sizes.iter().fold(0, |sum, (bytes, _)| sum.saturating_add(*bytes));
-        before - self.items.len()
-    }
-
     /// Everything that waits, due or not; may be empty.
     pub fn take(&mut self) -> Vec<T> {
         self.sizes.clear();
@@ -106,7 +95,6 @@ mod tests {
     enum Step {
         Push(usize),
         Due,
-        Abandon(usize),
         Take,
     }
 
@@ -114,7 +102,6 @@ mod tests {
         let step = prop_oneof![
             8 => (0..30usize).prop_map(Step::Push),
             4 => Just(Step::Due),
-            1 => (0..3usize).prop_map(Step::Abandon),
             1 => Just(Step::Take),
         ];
         (0..6u64, step)
@@ -144,12 +131,6 @@ mod tests {
                         let batch = batcher.due(now);
                         prop_assert!(!old || batch.is_some(), "an old item must not wait");
                         batch
-                    }
-                    Step::Abandon(rest) => {
-                        let before = model.len();
-                        model.retain(|(number, _, _)| number % 3 != rest);
-                        prop_assert_eq!(batcher.retain(|(number, _)| number % 3 != rest), before - model.len());
-                        None
                     }
                     Step::Take => Some(batcher.take()),
                 };

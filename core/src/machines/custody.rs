@@ -8,8 +8,13 @@
 //! With several lanes or batches, what has begun may lie above what has not. Were that abandoned, the mark would stay
 //! below effects that were had, and the next owner would have them again: an older write behind a newer one. So it may
 //! begin while its partition drains, and is awaited like the rest. The commit of a drain that ends in time then covers
-//! all that had an effect, and nothing of it is replayed; order per key holds without versions. At the deadline what is
-//! unresolved counts as lost.
+//! all that had an effect, and nothing of it is replayed; order per key holds without versions.
+//!
+//! A drain that is not finished when it ends counts as lost. It is finished when a commit covers all that has begun; it
+//! is not when its deadline passes first, when somebody gave up a record that had to be finished (asked to stop with a
+//! request out, say), or when the commit was refused. Nothing more is done about it, as about a loss: late answers
+//! change nothing, and the next owner has the effects above the last commit again. But it is counted,
+//! [`Custody::take_uncovered`], for then order per key rests on the versions alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -46,12 +51,7 @@ pub enum Step {
     /// Commit these, then say how it went through [`Custody::committed`].
     Commit(Vec<Commit>),
     /// Give a rebalance event back.
-    Release {
-        /// The event.
-        event: RebalanceId,
-        /// Records that had to be finished and were not when the deadline passed: the partitions count as lost.
-        unresolved: usize,
-    },
+    Release(RebalanceId),
     /// Everything is drained and committed after [`Custody::close`], or its time is over: give back what
     /// [`Custody::abandon`] says, and leave the group.
     Leave,
@@ -74,6 +74,8 @@ struct Part {
     draining: Option<usize>,
     /// A commit was refused for good: wait for what the coordinator says next.
     barred: bool,
+    /// A record was dropped that could have been finished.
+    given_up: bool,
 }
 
 impl Part {
@@ -104,6 +106,8 @@ pub struct Custody {
     /// A commit failed and may be repeated from then on.
     retry_at: Option<Instant>,
     closing: bool,
+    /// See [`Custody::take_uncovered`].
+    uncovered: u64,
 }
 
 impl Custody {
@@ -118,6 +122,7 @@ impl Custody {
             commit_at: None,
             retry_at: None,
             closing: false,
+            uncovered: 0,
         }
     }
 
@@ -126,7 +131,7 @@ impl Custody {
         for new in assignments {
             self.tracker.assign(new.partition.clone(), new.epoch, new.start);
             let draining = self.closing.then_some(0);
-            let part = Part { epoch: new.epoch, begun: new.start, draining, barred: false };
+            let part = Part { epoch: new.epoch, begun: new.start, draining, barred: false, given_up: false };
             self.parts.insert(new.partition.clone(), part);
             if let Some(close) = self.departures.iter_mut().find(|departure| departure.event.is_none()) {
                 close.partitions.push((new.partition.clone(), new.epoch));
@@ -145,7 +150,7 @@ impl Custody {
     /// These partitions are gone.
     pub fn lost(&mut self, event: RebalanceId, partitions: Vec<(TopicPartition, Epoch)>) {
         for (partition, epoch) in &partitions {
-            self.remove(partition, *epoch);
+            self.remove(partition, *epoch, true);
         }
         self.departures.push_back(Departure { event: Some(event), partitions, deadline: None });
     }
@@ -166,10 +171,9 @@ impl Custody {
 
     /// Everything ends at once: nothing is in custody any more. The events that are still to be given back, in order.
     pub fn abandon(&mut self) -> Vec<RebalanceId> {
-        for partition in self.partitions() {
-            if let Some(part) = self.parts.remove(&partition) {
-                self.tracker.remove(&partition, part.epoch);
-            }
+        let owned: Vec<_> = self.parts.iter().map(|(partition, part)| (partition.clone(), part.epoch)).collect();
+        for (partition, epoch) in owned {
+            self.remove(&partition, epoch, true);
         }
         self.departures.drain(..).filter_map(|departure| departure.event).collect()
     }
@@ -215,6 +219,7 @@ impl Custody {
         {
             *unsettled = unsettled.saturating_sub(1);
         }
+        part.given_up |= !done && part.admits(*offset);
         if done {
             self.tracker.done(partition, *epoch, *offset);
         } else {
@@ -274,6 +279,18 @@ impl Custody {
     /// The earliest deadline of a drain.
     pub fn drain_deadline(&self) -> Option<Instant> {
         self.departures.iter().filter_map(|departure| departure.deadline).min()
+    }
+
+    /// Whether an event waits to be given back, or this consumer wants to leave.
+    pub fn is_departing(&self) -> bool {
+        !self.departures.is_empty()
+    }
+
+    /// Ownerships that ended, since it was last asked, with effects that no commit covers: lost, cut short by a
+    /// deadline or a failure, with a record given up, or with a commit refused. Their next owners have these effects
+    /// again.
+    pub fn take_uncovered(&mut self) -> u64 {
+        std::mem::take(&mut self.uncovered)
     }
 
     /// Whether an event waits that nothing can be committed for.
@@ -338,11 +355,9 @@ impl Custody {
     /// The step that departure `index` is ready for.
     fn departure_step(&mut self, index: usize, now: Instant) -> Option<Step> {
         let Departure { partitions, deadline, .. } = &self.departures[index];
-        let unresolved = self.unresolved(partitions);
-        if let Some(deadline) = deadline
-            && now < *deadline
-        {
-            if unresolved > 0 {
+        let in_time = deadline.is_some_and(|deadline| now < deadline);
+        if in_time {
+            if self.unresolved(partitions) > 0 {
                 return None;
             }
             let commits = self.commits(|partition| partitions.iter().any(|(revoked, _)| revoked == partition));
@@ -352,12 +367,9 @@ impl Custody {
         }
         let departure = self.departures.remove(index)?;
         for (partition, epoch) in &departure.partitions {
-            self.remove(partition, *epoch);
+            self.remove(partition, *epoch, !in_time);
         }
-        Some(match departure.event {
-            Some(event) => Step::Release { event, unresolved },
-            None => Step::Leave,
-        })
+        Some(departure.event.map_or(Step::Leave, Step::Release))
     }
 
     /// Records of these partitions that have to be finished first.
@@ -395,11 +407,16 @@ impl Custody {
         self.parts.get_mut(partition).filter(|part| part.epoch == epoch)
     }
 
-    fn remove(&mut self, partition: &TopicPartition, epoch: Epoch) {
-        if self.current(partition, epoch).is_some() {
-            self.parts.remove(partition);
-            self.tracker.remove(partition, epoch);
+    /// Ends an ownership, `forced` when nothing more could be waited for.
+    fn remove(&mut self, partition: &TopicPartition, epoch: Epoch, forced: bool) {
+        let Some(part) = self.current(partition, epoch) else { return };
+        let (begun, cut_short) = (part.begun, forced || part.given_up || part.barred);
+        // Were it counted without a reason, a drain that does not wait would pass for one that could not end.
+        if cut_short && self.tracker.covered(partition).is_some_and(|covered| covered < begun) {
+            self.uncovered += 1;
         }
+        self.parts.remove(partition);
+        self.tracker.remove(partition, epoch);
     }
 }
 

@@ -63,14 +63,6 @@ impl<T> Lanes<T> {
         taken
     }
 
-    /// Abandons the items that `keep` refuses, and says how many.
-    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) -> usize {
-        let before = self.len;
-        self.lanes.iter_mut().for_each(|queue| queue.retain(&mut keep));
-        self.len = self.lanes.iter().map(VecDeque::len).sum();
-        before - self.len
-    }
-
     /// Number of lanes.
     pub fn lanes(&self) -> usize {
         self.lanes.len()
@@ -109,14 +101,12 @@ mod tests {
     enum Step {
         Push(u8),
         Take(usize, usize),
-        Abandon(u8),
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             8 => (0..12u8).prop_map(Step::Push),
             4 => (0..5usize, 0..4usize).prop_map(|(lane, max)| Step::Take(lane, max)),
-            1 => (0..12u8).prop_map(Step::Abandon),
         ]
     }
 
@@ -147,11 +137,6 @@ mod tests {
                         let expected = mine.take(max).collect::<Vec<_>>();
                         waiting.retain(|item| !expected.contains(item));
                         prop_assert_eq!(lanes.take(lane, max), expected);
-                    }
-                    Step::Abandon(key) => {
-                        let before = waiting.len();
-                        waiting.retain(|item| item.0 != key);
-                        prop_assert_eq!(lanes.retain(|item| item.0 != key), before - waiting.len());
                     }
                 }
                 prop_assert_eq!(lanes.len(), waiting.len());

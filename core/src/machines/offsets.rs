@@ -122,6 +122,11 @@ impl OffsetTracker {
         (low_water > held.committed).then_some((held.epoch, low_water))
     }
 
+    /// What the group is known to have committed of `partition`, or the start offset; `None` when it is not owned.
+    pub fn covered(&self, partition: &TopicPartition) -> Option<i64> {
+        self.partitions.get(partition).map(|held| held.committed)
+    }
+
     /// Every partition with something to commit, in order.
     pub fn committable(&self) -> Vec<(TopicPartition, Epoch, i64)> {
         let marks = self.partitions.iter().map(|(partition, held)| (partition, held, held.low_water()));

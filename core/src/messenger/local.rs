@@ -2,19 +2,23 @@
 //!
 //! A queue has as many lanes as there are consumers behind it, and equal keys stay in one lane, so that order for each
 //! id holds with any number of workers and indexers. A full lane makes the sender wait.
+//!
+//! There is no topic of dead letters: they go to the sink that the configuration names. Without one only their number
+//! and the causes in the events remain, of which the summary of the run shows the first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use compact_str::format_compact;
 use tokio::sync::mpsc;
 
 use super::{
-    Emission, EventSource, IndexerMessenger, MessengerError, MessengerFactory, Opened, Outbound, Payload,
-    PublicationSender, PublisherMessenger, Sides, Work, WorkerMessenger, lane_queue::LaneQueue,
+    DeadLetterSink, Emission, EventSource, IndexerMessenger, MessengerError, MessengerFactory, Opened, Outbound,
+    Payload, PublicationSender, PublisherMessenger, Sides, Work, WorkerMessenger, lane_queue::LaneQueue,
 };
 use crate::env::Env;
-use crate::event::Event;
+use crate::event::{Event, EventKind};
 use crate::identity::RunId;
 use crate::intake::Claim;
 
@@ -32,11 +36,13 @@ pub struct LocalConfig {
     pub lane_records_max: usize,
     /// Bytes of documents that may wait in a queue.
     pub queue_bytes_max: usize,
+    /// Where documents that failed are kept.
+    pub dead_letters: Option<Arc<dyn DeadLetterSink>>,
 }
 
 impl Default for LocalConfig {
     fn default() -> Self {
-        LocalConfig { workers: 1, indexers: 1, lane_records_max: 4_096, queue_bytes_max: 64 << 20 }
+        LocalConfig { workers: 1, indexers: 1, lane_records_max: 4_096, queue_bytes_max: 64 << 20, dead_letters: None }
     }
 }
 
@@ -44,12 +50,26 @@ impl Default for LocalConfig {
 struct Shared {
     source: LaneQueue<Outbound>,
     dest: LaneQueue<Outbound>,
+    dead_letters: Option<Arc<dyn DeadLetterSink>>,
     events: Mutex<Option<mpsc::Sender<Vec<Event>>>>,
     /// Highest clock reading that was published.
     clock: AtomicU64,
 }
 
 impl Shared {
+    /// Gives the dead letters of `emissions` to the sink.
+    async fn bury(&self, emissions: &mut [Emission]) {
+        let letters = emissions.iter_mut().flat_map(|emission| std::mem::take(&mut emission.dead_letters));
+        let letters: Vec<_> = letters.collect();
+        let Some(sink) = self.dead_letters.as_ref().filter(|_| !letters.is_empty()) else { return };
+        let Err(problem) = sink.keep(letters).await else { return };
+        let events = emissions.iter_mut().flat_map(|emission| &mut emission.events);
+        for event in events.filter(|event| event.kind == EventKind::Fail) {
+            let message = event.message.take().unwrap_or_default();
+            event.message = Some(format_compact!("{message}; its dead letter was not kept: {problem}"));
+        }
+    }
+
     async fn send_events(&self, events: Vec<Event>) -> Result<(), MessengerError> {
         if events.is_empty() {
             return Ok(());
@@ -75,6 +95,7 @@ impl<E: Env> LocalMessengers<E> {
         let shared = Shared {
             source: LaneQueue::new(config.workers, config.lane_records_max, config.queue_bytes_max),
             dest: LaneQueue::new(config.indexers, config.lane_records_max, config.queue_bytes_max),
+            dead_letters: config.dead_letters.clone(),
             events: Mutex::new(None),
             clock: AtomicU64::new(0),
         };
@@ -129,7 +150,8 @@ impl WorkerMessenger for LocalWorker {
         Ok(Some(work(self.shared.source.take(self.lane, records_max).await)))
     }
 
-    async fn send(&mut self, emissions: Vec<Emission>) -> Result<(), MessengerError> {
+    async fn send(&mut self, mut emissions: Vec<Emission>) -> Result<(), MessengerError> {
+        self.shared.bury(&mut emissions).await;
         let mut events = Vec::new();
         let mut outputs = Vec::with_capacity(emissions.len());
         for mut emission in emissions {
@@ -170,7 +192,8 @@ impl IndexerMessenger for LocalIndexer {
         Ok(Some(work(self.shared.dest.take(self.lane, records_max).await)))
     }
 
-    async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
+    async fn complete(&mut self, mut outcomes: Vec<Emission>) -> Result<(), MessengerError> {
+        self.shared.bury(&mut outcomes).await;
         let mut events = Vec::with_capacity(outcomes.len());
         for mut outcome in outcomes {
             events.append(&mut outcome.events);

@@ -62,10 +62,15 @@ impl Zoo {
         if interrupted {
             terminal.complain("interrupted: the ranges that were not searched to their end count as not caught");
         }
-        Ok(match (interrupted, hunt.holds()) {
-            (true, _) => Exit::Interrupted,
-            (false, true) => Exit::Pass,
-            (false, false) => Exit::Failed,
+        let toothless = hunt.toothless();
+        for words in &toothless {
+            terminal.complain(format_args!("HARNESS FAILED  {words}: add one to the zoo, or take it out"));
+        }
+        Ok(match (interrupted, hunt.holds(), toothless.is_empty()) {
+            (true, ..) => Exit::Interrupted,
+            (false, false, _) => Exit::Failed,
+            (false, true, false) => Exit::Harness,
+            (false, true, true) => Exit::Pass,
         })
     }
 

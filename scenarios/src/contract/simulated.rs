@@ -1,13 +1,13 @@
 //! The simulated cluster as a site. Its transport is wrapped for a flaw; without one the wrapper changes nothing.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
 use anyhow::{Result, anyhow};
 use seriatim_core::identity::TopicPartition;
 use seriatim_sim::cluster::ClusterConfig;
 use seriatim_sim::{SimEnv, SimTransport, World, WorldConfig};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::flaws::{Flaw, Flawed};
 use super::puppet::{self, Order, Report, Script};
@@ -37,7 +37,11 @@ impl Simulated {
 
 /// Checks `rule` in a world of its own, against transports that have `flaw`.
 pub fn check(seed: u64, rule: &str, flaw: Option<Flaw>) -> Result<()> {
-    let cluster = ClusterConfig { initial_rebalance_delay: std::time::Duration::ZERO, ..ClusterConfig::default() };
+    let cluster = ClusterConfig {
+        initial_rebalance_delay: Duration::ZERO,
+        metadata_lag: Duration::from_millis(300),
+        ..ClusterConfig::default()
+    };
     let config = WorldConfig { cluster, ..WorldConfig::default() };
     let outcome =
         seriatim_sim::run(seed, config, |world| async move { super::check(&Simulated::new(world, flaw), rule).await });

@@ -30,6 +30,7 @@ pub(crate) fn kafka_config(pipeline: &str, knobs: &Knobs, member: Option<&Member
     let clients = &knobs.clients;
     let mut config = KafkaConfig::new(pipeline);
     config.producer.linger = Duration::from_micros(clients.linger_micros);
+    config.producer.partitioner = clients.partitioner.into();
     config.producer.queue_records_max = clients.queue_records_max as usize;
     config.producer.metadata_max_age = Some(Duration::from_millis(clients.producer_metadata_ms));
     for intake in [&mut config.worker, &mut config.indexer] {
@@ -94,6 +95,7 @@ pub(crate) fn run_summary(summary: &ConnectorSummary) -> RunSummary {
         dropped: sum(|tally| tally.dropped),
         failed: sum(|tally| tally.failed),
         ambiguous: counts.ambiguous_families,
+        conflicts: counts.conflicts,
         ..RunSummary::default()
     }
 }

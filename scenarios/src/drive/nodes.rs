@@ -1,6 +1,7 @@
 //! The processes of a run, and what each does.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::select;
 use seriatim_core::connector::Connector;
@@ -62,18 +63,22 @@ impl Cast {
     }
 
     /// Creates the topics and starts every process.
-    pub(super) fn start(&self) {
+    pub(super) async fn start(&self) {
         let Inner { plan, topics, .. } = &*self.inner;
         if plan.topology.mode == Mode::Local {
             let inner = self.inner.clone();
             return self.world.spawn(PROCESS, move |node| inner.clone().process(node));
         }
         self.world.create_topic(&topics.source, plan.topology.source_partitions);
-        self.world.create_topic(&topics.fail, 1);
+        self.world.create_topic(&topics.fail, plan.topology.source_partitions);
+        if plan.topology.mode == Mode::Distributed {
+            self.world.create_topic(&topics.dest, plan.topology.dest_partitions);
+        }
+        // They are made before a run, and known to all.
+        self.world.sleep(Duration::from_millis(plan.brokers.metadata_lag_ms.into())).await;
         if plan.topology.mode == Mode::Hybrid {
             (0..plan.topology.pairs).for_each(|number| self.spawn(Role::Pair, number));
         } else {
-            self.world.create_topic(&topics.dest, plan.topology.dest_partitions);
             (0..plan.topology.workers).for_each(|number| self.spawn(Role::Worker, number));
             (0..plan.topology.indexers).for_each(|number| self.spawn(Role::Indexer, number));
         }
@@ -217,7 +222,11 @@ impl Inner {
 
     /// The clients of a process; of a member of a group, when it is one.
     fn kafka_config(&self, member: Option<&Member>) -> KafkaConfig {
-        config::kafka_config(PIPELINE, &self.plan.pipeline, member)
+        let mut config = config::kafka_config(PIPELINE, &self.plan.pipeline, member);
+        for intake in [&mut config.worker, &mut config.indexer] {
+            intake.uncovered = lock(&self.progress).uncovered.clone();
+        }
+        config
     }
 
     fn hybrid_config(&self, kafka: KafkaConfig) -> HybridConfig {

@@ -17,7 +17,8 @@ pub(super) struct Poisoner {
 impl Poisoner {
     /// Appends `count` records to `topic`, to its partitions in turn, the newest too.
     pub(super) fn poison(&mut self, world: &World, topic: &str, count: u32) {
-        let partitions = world.partitions(topic);
+        let mut partitions = world.partitions(topic);
+        partitions.retain(|partition| world.is_open(partition));
         for _ in 0..count {
             let number = self.keys.len();
             let key = format!("poison-{number}");

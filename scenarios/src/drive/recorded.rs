@@ -111,16 +111,24 @@ impl<M: IndexerMessenger> IndexerMessenger for Recorded<M> {
 }
 
 impl<M: PublisherMessenger> PublisherMessenger for Recorded<M> {
-    type Sender = Recorded<M::Sender>;
+    type Sender = RecordedSender<M::Sender>;
     type Events = M::Events;
 
     async fn open(self, run: RunId) -> Result<(Opened, Self::Sender, Self::Events), MessengerError> {
         let (opened, sender, events) = self.inner.open(run).await?;
-        Ok((opened, Recorded { inner: sender, node: self.node, events: self.events }, events))
+        Ok((opened, RecordedSender { inner: sender, node: self.node, sent: Vec::new() }, events))
     }
 }
 
-impl<S> Recorded<S> {
+/// A sender that writes down what is published. A publish is acknowledged when a flush behind it returns.
+pub(crate) struct RecordedSender<S> {
+    inner: S,
+    node: NodeRecorder,
+    /// Those that no flush has settled.
+    sent: Vec<Call>,
+}
+
+impl<S> RecordedSender<S> {
     fn invoked(&self, one: &Outbound) -> Call {
         let call = self.node.call();
         let deletes = one.document.get_str(marks::OP).is_some_and(|op| op == OpKind::Delete.name());
@@ -140,22 +148,25 @@ impl<S> Recorded<S> {
     }
 }
 
-impl<S: PublicationSender> PublicationSender for Recorded<S> {
+impl<S: PublicationSender> PublicationSender for RecordedSender<S> {
     async fn send(&mut self, batch: Vec<Outbound>) -> Result<(), MessengerError> {
-        let calls: Vec<Call> = batch.iter().map(|one| self.invoked(one)).collect();
-        let sent = self.inner.send(batch).await;
-        for call in calls {
-            let outcome = match &sent {
+        for one in &batch {
+            let call = self.invoked(one);
+            self.sent.push(call);
+        }
+        self.inner.send(batch).await
+    }
+
+    async fn flush(&mut self) -> Result<(), MessengerError> {
+        let flushed = self.inner.flush().await;
+        for call in self.sent.drain(..) {
+            let outcome = match &flushed {
                 Ok(()) => Ack::Ok(()),
                 Err(error) => Ack::Unknown(error.to_string().into()),
             };
             self.node.record(What::PublishResolved { call, outcome });
         }
-        sent
-    }
-
-    async fn flush(&mut self) -> Result<(), MessengerError> {
-        self.inner.flush().await
+        flushed
     }
 }
 

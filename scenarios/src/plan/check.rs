@@ -10,6 +10,7 @@ impl Plan {
     /// Checks everything that can be known before the run.
     pub fn validate(&self) -> Result<(), PlanError> {
         self.topology.validate()?;
+        self.brokers.validate()?;
         self.pipeline.validate()?;
         if let Workload::Generated(generated) = &self.workload {
             generated.validate()?;

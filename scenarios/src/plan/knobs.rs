@@ -1,6 +1,7 @@
 //! Limits and switches of the pipeline and of its Kafka clients.
 
 use serde::{Deserialize, Serialize};
+use seriatim_core::partitioner::Partitioner;
 use seriatim_core::transport::Assignor;
 
 use super::{PlanError, range};
@@ -33,6 +34,30 @@ impl From<Assignment> for Assignor {
     }
 }
 
+/// Where producers put records that name no partition: the dead letters. The hops' records name theirs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// By murmur2 of the key, as Java producers do.
+    #[default]
+    Murmur2Random,
+    /// By CRC-32 of the key, librdkafka's default.
+    ConsistentRandom,
+}
+
+impl From<Placement> for Partitioner {
+    fn from(placement: Placement) -> Self {
+        match placement {
+            Placement::Murmur2Random => Partitioner::Murmur2Random,
+            Placement::ConsistentRandom => Partitioner::ConsistentRandom,
+        }
+    }
+}
+
+fn is_usual(placement: &Placement) -> bool {
+    *placement == Placement::default()
+}
+
 /// How Kafka clients are set up. What a plan leaves out is as the pipeline has it by default.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -41,6 +66,9 @@ pub struct Clients {
     pub linger_micros: u64,
     /// Records that a producer may hold; then its callers wait.
     pub queue_records_max: u32,
+    /// Where the producers put what names no partition, the same for all of them.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub partitioner: Placement,
     /// Age at which producers look for new partitions.
     pub producer_metadata_ms: u64,
     /// Age at which consumers look for new partitions.
@@ -57,6 +85,7 @@ impl Default for Clients {
         Clients {
             linger_micros: 1_000,
             queue_records_max: 100_000,
+            partitioner: Placement::default(),
             producer_metadata_ms: 300_000,
             consumer_metadata_ms: 300_000,
             assignors: vec![vec![Assignment::Range, Assignment::RoundRobin]],

@@ -50,6 +50,7 @@ pub(super) fn report(real: &RealPlan, mut events: Vec<Event>, ended: &Ended, exp
         versions_on: real.plan.pipeline.versions,
         strict_order: false,
         local_mode: false,
+        repeatable: true,
         judge_events: true,
         expect_completion: true,
         settled: is_over,

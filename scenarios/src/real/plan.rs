@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::draws::{Draws, Stream};
 use crate::fault::{Action, Event, Fault, FaultKind, Hop, Node, Role, Trigger};
-use crate::plan::{Assignment, Clients, Knobs, Mode, Plan, PlanError, Seeds, Topology, Workload, range};
+use crate::plan::{Assignment, Brokers, Clients, Knobs, Mode, Plan, PlanError, Seeds, Topology, Workload, range};
 use crate::workload::Generated;
 
 /// A broker that is killed and comes back.
@@ -56,6 +56,7 @@ impl RealPlan {
                 source_partitions: 4,
                 dest_partitions: if hybrid { 1 } else { 4 },
             },
+            brokers: Brokers::default(),
             workload: Workload::Generated(generated(records)),
             pipeline: knobs(Assignment::Range),
             pauses: Vec::new(),

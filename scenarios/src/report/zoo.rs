@@ -88,6 +88,7 @@ pub fn as_json(hunt: &Hunt, ranges: Ranges, interrupted: bool) -> Value {
         "seeds_per_range": ranges.seeds,
         "interrupted": interrupted,
         "holds": hunt.holds() && !interrupted,
+        "toothless": hunt.toothless(),
         "animals": hunt.bags.iter().map(animal).collect::<Vec<_>>(),
         "checkers": checkers.collect::<Vec<_>>(),
         "correct": hunt.correct.iter().map(correct).collect::<Vec<_>>(),

@@ -4,12 +4,18 @@ use std::sync::Arc;
 
 use super::clients::{GivesAfterRevocation, KeepsPosition, Repeats, Skips};
 use super::commit_on_poll::CommitOnPoll;
-use super::commit_position::CommitPosition;
+use super::commits::{CommitPosition, LateCommit};
 use super::count_ids::CountIds;
 use super::deaf::Deaf;
-use super::late_commit::LateCommit;
-use super::ledgers::{MisfiledChildren, MixedAttempts, WithoutClose, WithoutEarlyEnds, WithoutPending};
+use super::flaky::FlakyStage;
+use super::ledgers::{
+    MisfiledChildren, MixedAttempts, WithoutAcknowledged, WithoutClose, WithoutEarlyEnds, WithoutPending,
+};
 use super::queues::{DropsYieldNoOffset, Poisoned, SharedIndexQueue, SharedWorkQueue};
+use super::reports::{
+    AllSuperseded, DigestOfTheAttempt, DoneAtHandOver, DoneWithTheParent, LettersTwice, NoDeadLetter,
+    SupersededAsIndexed, WorkerBackwards,
+};
 use super::twin::TwinChild;
 use super::unpinned::Unpinned;
 use super::writes::{
@@ -96,8 +102,8 @@ animals! {
         "a ledger that counts the ends of a record, of whichever attempts";
     "without-close", "distributed-all", ["run-failed" "completed-early"], WithoutClose,
         "complete as soon as all is acknowledged and nothing pends";
-    "without-acknowledged", "distributed-all", ["completed-early" "completed-never"], CountIds::UnacknowledgedBag,
-        "counts ids; complete once through and nothing pends";
+    "without-acknowledged", "distributed-all", ["completed-early"], WithoutAcknowledged,
+        "a publish pends once it is acknowledged; complete once through and nothing pends";
     "without-pending", "distributed-all", ["completed-early"], WithoutPending,
         "complete once through and all is acknowledged";
     "without-pending-local", "local-all", ["completed-early" "sink-unseen"], WithoutPending,
@@ -122,4 +128,24 @@ animals! {
         "a client that keeps its position over a rebalance";
     "gives-after-revocation", "distributed-all", ["poll-unowned"], GivesAfterRevocation,
         "a client that empties its queue after it told of a revocation";
+    "no-dead-letter", "distributed-all", ["dead-letter-missing"], NoDeadLetter,
+        "tells that a document failed, and leaves no dead letter";
+    "letters-twice", "distributed-all", ["dead-letter-twice"], LettersTwice,
+        "leaves two dead letters of what failed";
+    "digest-of-the-attempt", "distributed-all", ["ambiguous-family"], DigestOfTheAttempt,
+        "a digest of a family that another attempt does not come to";
+    "flaky-stage", "distributed-all", ["outcome-conflict"], FlakyStage::default(),
+        "a stage that drops one document in a while, whichever it is";
+    "superseded-as-indexed", "distributed-all", ["summary-mismatch"], SupersededAsIndexed,
+        "tells what was superseded as indexed";
+    "all-superseded", "distributed-all", ["summary-mismatch"], AllSuperseded,
+        "tells all that was indexed as superseded";
+    "done-at-hand-over", "hybrid-all", ["commit-ahead"], DoneAtHandOver,
+        "a pair's record is done when it waits for the indexer";
+    "done-with-the-parent", "hybrid-all", ["commit-ahead"], DoneWithTheParent,
+        "a pair's record is done when its parent is, whatever its children do";
+    "worker-backwards", "distributed-all", ["write-order"], WorkerBackwards,
+        "a worker hands over the newest of a batch first";
+    "worker-of-a-pair-backwards", "hybrid-all", ["write-order"], WorkerBackwards,
+        "a worker of a pair hands over the newest of a batch first";
 }

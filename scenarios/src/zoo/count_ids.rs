@@ -14,8 +14,6 @@ pub enum CountIds {
     Bag,
     /// In a set: one ending clears the id.
     Set,
-    /// In a bag, and nobody waits until what was published is acknowledged.
-    UnacknowledgedBag,
 }
 
 impl Variant for CountIds {
@@ -56,7 +54,7 @@ impl IdLedger {
         let pending = self.pending.entry(id.to_owned()).or_default();
         *pending = match self.how {
             CountIds::Set => count.max(0),
-            CountIds::Bag | CountIds::UnacknowledgedBag => *pending + count,
+            CountIds::Bag => *pending + count,
         };
         if *pending == 0 {
             self.pending.remove(id);
@@ -96,8 +94,7 @@ impl Ledger for IdLedger {
     }
 
     fn is_complete(&self) -> bool {
-        let acknowledged = self.acknowledged >= self.published || self.how == CountIds::UnacknowledgedBag;
-        self.closed && acknowledged && self.pending() == 0
+        self.closed && self.acknowledged >= self.published && self.pending() == 0
     }
 
     fn pending(&self) -> u64 {

@@ -3,20 +3,25 @@
 //! Every range is searched from its own first seed, so that twenty of them tell how much luck there is in one. The
 //! correct pipeline runs the same seeds, as far as any animal was searched for, and must be clean: a checker that barks
 //! at everything catches everything. What else spoke on the seed of a catch tells which checker could be spared: for
-//! each there must be an animal that only it catches.
+//! each there must be an animal that only it catches, and for each property one that breaks it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use super::animals::Animal;
+use seriatim_sim::checkers::{CHECKERS, PROPERTIES};
+
+use super::animals::{ANIMALS, Animal};
 use crate::drive::{Correct, Simulated};
 use crate::explore::Progress;
 use crate::interrupt;
 use crate::plan::Plan;
 use crate::run::{Outcome, RunOptions, Runner, run_fresh};
 use crate::scenario::{Scenario, UnknownScenario, find};
+
+/// Who speaks beside the checkers of the history.
+const DRIVER: &str = "driver";
 
 /// Which seeds are searched.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +147,23 @@ impl Hunt {
     /// Whether everything was caught, and nothing else.
     pub fn holds(&self) -> bool {
         self.bags.iter().all(|bag| !bag.has_escaped()) && self.correct.values().all(|one| one.barks.is_empty())
+    }
+
+    /// Checkers that catch no animal alone and properties that none breaks, a line each: nothing shows what these are
+    /// there for. Nothing is said of a hunt for some of the animals, or of one that was interrupted.
+    pub fn toothless(&self) -> Vec<String> {
+        let was_searched = |bag: &Bag| !bag.ranges.contains(&Searched::Interrupted);
+        let is_whole = ANIMALS.iter().all(|animal| self.bags.iter().any(|bag| bag.animal.name == animal.name));
+        if !is_whole || !self.bags.iter().all(was_searched) {
+            return Vec::new();
+        }
+        let worth = self.worth();
+        let alone = |checker: &str| worth.iter().any(|one| one.checker == checker && !one.alone.is_empty());
+        let checkers = CHECKERS.into_iter().chain([DRIVER]).filter(|checker| !alone(checker));
+        let catches = || self.bags.iter().flat_map(Bag::catches).flatten();
+        let properties = PROPERTIES.into_iter().filter(|property| !catches().any(|one| one.property == *property));
+        let checkers = checkers.map(|checker| format!("the checker {checker} catches no animal that others do not"));
+        checkers.chain(properties.map(|property| format!("no animal breaks the property {property}"))).collect()
     }
 
     /// What each checker is worth, by name.

@@ -17,6 +17,14 @@ struct Told {
 
 /// One twist of the right ledger.
 trait Twist: Default + Send + 'static {
+    fn published(&mut self, sequence: u64, id: &str, ledger: &mut TicketLedger) {
+        ledger.published(sequence, id);
+    }
+
+    fn acknowledged(&mut self, sequence: u64, ledger: &mut TicketLedger) {
+        ledger.acknowledged(sequence);
+    }
+
     fn observe(&mut self, event: &LedgerEvent, ledger: &mut TicketLedger) {
         ledger.observe(event);
     }
@@ -40,7 +48,7 @@ struct Twisted<T> {
 impl<T: Twist> Ledger for Twisted<T> {
     fn published(&mut self, sequence: u64, id: &str) {
         self.told.published += 1;
-        self.ledger.published(sequence, id);
+        self.twist.published(sequence, id, &mut self.ledger);
     }
 
     fn observe(&mut self, event: &LedgerEvent) {
@@ -49,7 +57,7 @@ impl<T: Twist> Ledger for Twisted<T> {
 
     fn acknowledged(&mut self, sequence: u64) {
         self.told.acknowledged = sequence;
-        self.ledger.acknowledged(sequence);
+        self.twist.acknowledged(sequence, &mut self.ledger);
     }
 
     fn close(&mut self) {
@@ -100,6 +108,34 @@ struct AnyLull;
 impl Twist for AnyLull {
     fn is_complete(told: Told, ledger: &TicketLedger) -> bool {
         told.published > 0 && told.acknowledged >= told.published && ledger.pending() == 0
+    }
+}
+
+ledger! {
+    /// Complete when the connector is through and nothing pends; a publish pends from its acknowledgement on, and nobody
+    /// waits for that.
+    WithoutAcknowledged, Heard
+}
+
+/// Publishes that are not acknowledged.
+#[derive(Default)]
+struct Heard(BTreeMap<u64, String>);
+
+impl Twist for Heard {
+    fn published(&mut self, sequence: u64, id: &str, _: &mut TicketLedger) {
+        self.0.insert(sequence, id.to_owned());
+    }
+
+    fn acknowledged(&mut self, sequence: u64, ledger: &mut TicketLedger) {
+        let out = self.0.split_off(&sequence);
+        for (sequence, id) in std::mem::replace(&mut self.0, out) {
+            ledger.published(sequence, &id);
+        }
+        ledger.acknowledged(sequence);
+    }
+
+    fn is_complete(told: Told, ledger: &TicketLedger) -> bool {
+        told.closed && ledger.pending() == 0
     }
 }
 

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use scenarios::drive::{Correct, Simulated};
 use scenarios::fault::{Action, Event, Fault, Hop, Node, Role, Trigger, Trouble};
-use scenarios::plan::{Assignment, Clients, Knobs, Mode, Plan, PublisherPause, Seeds, Topology, Workload};
+use scenarios::plan::{
+    Assignment, Brokers, Clients, Knobs, Mode, Placement, Plan, PublisherPause, Seeds, Topology, Workload,
+};
 use scenarios::report;
 use scenarios::run::{Outcome, RunOptions, run_fresh};
 use scenarios::workload::Generated;
@@ -42,10 +44,12 @@ fn clients() -> impl Strategy<Value = Clients> {
         Just(vec![vec![CooperativeSticky, Range], vec![Range]]),
     ];
     let queue = prop_oneof![Just(100_000_u32), 1..50_u32];
-    (0..20_000_u64, queue, 500..60_000_u64, 500..60_000_u64, assignors, any::<bool>()).prop_map(
-        |(linger_micros, queue_records_max, producer, consumer, assignors, static_members)| Clients {
+    let partitioner = prop_oneof![Just(Placement::Murmur2Random), Just(Placement::ConsistentRandom)];
+    (0..20_000_u64, queue, 500..60_000_u64, 500..60_000_u64, assignors, any::<bool>(), partitioner).prop_map(
+        |(linger_micros, queue_records_max, producer, consumer, assignors, static_members, partitioner)| Clients {
             linger_micros,
             queue_records_max,
+            partitioner,
             producer_metadata_ms: producer,
             consumer_metadata_ms: consumer,
             // Together they are a hazard of Kafka's own, and drawn by nothing (`draw.rs`).
@@ -197,12 +201,15 @@ fn plan(mode: Mode) -> impl Strategy<Value = Plan> {
     // A seed near zero is no simpler than another.
     let seeds = seeds.prop_map(|(workload, schedule, network, index)| Seeds { workload, schedule, network, index });
     let parts = topology(mode).prop_flat_map(|topology| (faults(&topology), Just(topology)));
-    (parts, workload(), knobs(), pauses(), seeds.no_shrink()).prop_map(
-        |((faults, topology), generated, pipeline, pauses, seeds)| Plan {
+    let brokers = (1..4_u32, prop_oneof![Just(0_u32), 1..2_000_u32])
+        .prop_map(|(count, metadata_lag_ms)| Brokers { count, metadata_lag_ms });
+    (parts, brokers, workload(), knobs(), pauses(), seeds.no_shrink()).prop_map(
+        |((faults, topology), brokers, generated, pipeline, pauses, seeds)| Plan {
             scenario: "drawn".to_owned(),
             seed: seeds.schedule,
             seeds,
             topology,
+            brokers,
             workload: Workload::Generated(generated),
             pipeline,
             pauses,

@@ -26,6 +26,9 @@ pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
             None => never(history, *id, run, found),
         }
     }
+    if history.options.repeatable {
+        ambiguous(history.index, found);
+    }
     counted(history, found);
     writes_after(history, found);
 }
@@ -45,14 +48,38 @@ fn counted(history: &History<'_>, found: &mut Vec<Violation>) {
     }
 }
 
+/// Where attempts have to give the same, none may differ, in what it gave or in what became of that; nor may a summary
+/// say that some did.
+fn ambiguous(index: &HistoryIndex, found: &mut Vec<Violation>) {
+    for ((_, sequence), family) in &index.families {
+        let Some(told) = family.ambiguous() else { continue };
+        let id = family.publish.map(|number| index.publishes[number].id.clone()).unwrap_or_default();
+        let words = format!("two attempts at {id} (#{sequence}) tell different digests of what they gave");
+        found.push(Violation::new(CHECKER, "ambiguous-family", words, told).about(id));
+    }
+    for (id, run) in &index.runs {
+        let Some((at, RunSummary { ambiguous, conflicts, .. })) = run.complete else { continue };
+        let mut tell = |property, words: String| {
+            found.push(Violation::new(CHECKER, property, format!("run {id:?}: the summary counts {words}"), [at]));
+        };
+        if conflicts > 0 {
+            tell("outcome-conflict", format!("{conflicts} outcomes told otherwise before"));
+        }
+        if ambiguous > 0 {
+            tell("ambiguous-family", format!("{ambiguous} families whose attempts differ"));
+        }
+    }
+}
+
 fn early(index: &HistoryIndex, id: RunId, run: &Run, complete: At, found: &mut Vec<Violation>) {
-    for publish in run.publishes.iter().map(|number| &index.publishes[*number]) {
-        let Some(acked) = publish.acked else { continue };
+    let publishes = run.publishes.iter().map(|number| &index.publishes[*number]);
+    for publish in publishes.filter(|publish| publish.acked.is_some() || !publish.refused) {
         let closed = index.closed(id, publish.ticket.sequence);
-        if acked > complete {
+        if publish.acked.is_none_or(|acked| acked > complete) {
             let words =
                 format!("run {id:?} was declared complete before the publish of {} was acknowledged", publish.id);
-            found.push(Violation::new(CHECKER, "completed-early", words, [complete, acked]).about(publish.id.clone()));
+            let witness = [publish.invoked, complete].into_iter().chain(publish.acked);
+            found.push(Violation::new(CHECKER, "completed-early", words, witness).about(publish.id.clone()));
         } else if index.may_be_closed(id, publish.ticket.sequence).is_none_or(|closed| closed > complete) {
             let state = state_at(index, publish, complete);
             let words = format!("run {id:?} was declared complete while {} was pending: {state}", publish.id);
@@ -86,12 +113,10 @@ fn writes_after(history: &History<'_>, found: &mut Vec<Violation>) {
         let What::IndexApplied { write, changed: true, .. } = &event.what else { continue };
         let run = history.index.runs.get(&write.ticket.run).and_then(|run| run.complete);
         let Some((complete, summary)) = run.filter(|(complete, _)| *complete < at) else { continue };
-        let attempts = || history.index.attempts_of(write.ticket.run, write.ticket.sequence);
-        let gave_up = attempts().any(|(_, attempt)| attempt.outputs.values().any(|output| output.gave_up.is_some()));
-        // Both were reported to whoever started the run.
-        let unsettled = summary.unsettled > 0 && gave_up;
-        let ambiguous = summary.ambiguous > 0 && attempts().nth(1).is_some();
-        if !unsettled && !ambiguous {
+        let family = history.index.families.get(&(write.ticket.run, write.ticket.sequence));
+        // It was reported to whoever started the run.
+        let is_told = summary.ambiguous > 0 && family.is_some_and(|family| family.ambiguous().is_some());
+        if !is_told {
             let words = format!("{} changed in the index after run {:?} was complete", write.id, write.ticket.run);
             let violation = Violation::new(CHECKER, "write-after-completion", words, [complete, at]);
             found.push(violation.about(write.id.clone()));
@@ -189,6 +214,7 @@ struct Bounds {
 struct Classes {
     children: Bounds,
     indexed: Bounds,
+    superseded: Bounds,
     dropped: Bounds,
     failed: Bounds,
 }
@@ -203,12 +229,15 @@ fn classes(attempt: &Attempt, until: At) -> Classes {
         let gave_up = output.gave_up.filter(|(at, _)| *at <= until);
         let gave_up = gave_up.or(output.told.filter(|(at, _)| *at <= until)).map(|(_, kind)| kind);
         let answered = output.answered.filter(|(at, _)| *at <= until).map(|(_, outcome)| outcome);
-        let indexed = answered.is_some_and(WriteOutcome::is_indexed);
+        // A write that was taken is refused when it comes again, if there is a later one by then: either may be told.
+        let indexed = output.taken.is_some_and(|at| at <= until);
+        let superseded = output.superseded.is_some_and(|at| at <= until);
         let dropped = gave_up == Some(LifecycleKind::Dropped);
         let failed = gave_up == Some(LifecycleKind::Failed) || answered == Some(WriteOutcome::Rejected);
         let known = output.terminal().is_some_and(|at| at <= until);
-        let alone = known && u8::from(indexed) + u8::from(dropped) + u8::from(failed) == 1;
+        let alone = known && [indexed, superseded, dropped, failed].into_iter().filter(|is_so| *is_so).count() == 1;
         count(&mut classes.indexed, indexed, alone);
+        count(&mut classes.superseded, superseded, alone);
         count(&mut classes.dropped, dropped, alone);
         count(&mut classes.failed, failed, alone);
     }
@@ -226,7 +255,7 @@ fn adds_up(index: &HistoryIndex, id: RunId, run: &Run, complete: At, summary: &R
     if summary.published != acked.len() as u64 {
         wrong(format!("the summary counts {} published where {} were acknowledged", summary.published, acked.len()));
     }
-    let ended = summary.indexed + summary.superseded + summary.dropped + summary.failed + summary.lost;
+    let ended = summary.indexed + summary.superseded + summary.dropped + summary.failed;
     if ended != summary.published + summary.children {
         let due = summary.published + summary.children;
         wrong(format!("the summary counts {ended} outputs that ended where {due} were published or created"));
@@ -246,18 +275,19 @@ fn adds_up(index: &HistoryIndex, id: RunId, run: &Run, complete: At, summary: &R
         };
         add(&mut total.children, |one| one.children);
         add(&mut total.indexed, |one| one.indexed);
+        add(&mut total.superseded, |one| one.superseded);
         add(&mut total.dropped, |one| one.dropped);
         add(&mut total.failed, |one| one.failed);
     }
-    // An output without an event may be indexed, dropped or failed all the same.
     let rows = [
-        ("children", summary.children, total.children, 0),
-        ("indexed or superseded", summary.indexed + summary.superseded, total.indexed, summary.lost),
-        ("dropped", summary.dropped, total.dropped, summary.lost),
-        ("failed", summary.failed, total.failed, summary.lost),
+        ("children", summary.children, total.children),
+        ("indexed", summary.indexed, total.indexed),
+        ("superseded", summary.superseded, total.superseded),
+        ("dropped", summary.dropped, total.dropped),
+        ("failed", summary.failed, total.failed),
     ];
-    for (name, counted, bounds, slack) in rows {
-        if counted + slack < bounds.low || counted > bounds.high {
+    for (name, counted, bounds) in rows {
+        if counted < bounds.low || counted > bounds.high {
             let (low, high) = (bounds.low, bounds.high);
             let range = if low == high { low.to_string() } else { format!("between {low} and {high}") };
             wrong(format!("the summary counts {counted} {name} where the history has {range}"));

@@ -58,6 +58,8 @@ pub struct Publish {
     pub invoked: At,
     /// When it was acknowledged.
     pub acked: Option<At>,
+    /// Whether it was refused: its caller knows that it is none.
+    pub refused: bool,
 }
 
 /// One run.
@@ -78,6 +80,10 @@ pub struct Output {
     pub written: Option<At>,
     /// First terminal answer of the index to a write of it.
     pub answered: Option<(At, WriteOutcome)>,
+    /// When an answer first said that the index has this version, and when first that it has a higher one.
+    pub taken: Option<At>,
+    /// See `taken`.
+    pub superseded: Option<At>,
     /// When a CREATE event of it was handed over, and when it was acknowledged.
     pub created: Option<(At, Option<At>)>,
     /// First acknowledged terminal event: when it was acknowledged, and what it says.
@@ -86,6 +92,8 @@ pub struct Output {
     pub gave_up: Option<(At, LifecycleKind)>,
     /// When a dropped or failed event was first handed over: from then on it may lie there, whatever its sender learns.
     pub told: Option<(At, LifecycleKind)>,
+    /// When a dead letter of it was first acknowledged.
+    pub buried: Option<At>,
 }
 
 impl Output {
@@ -171,6 +179,8 @@ pub struct Attempt {
     /// When its first effect was handed over: a record for the destination topic, a dead letter, an event, or a write
     /// that was read from the source topic.
     pub begun: Option<At>,
+    /// When an event first told a digest of what it gave, and that digest.
+    pub digest: Option<(At, u64)>,
     /// What is known of its outputs, by ordinal.
     pub outputs: Outputs,
 }
@@ -225,6 +235,13 @@ impl Family {
     /// When it was first finished by one whole attempt.
     pub fn closed(&self) -> Option<At> {
         self.attempts.iter().filter_map(|(_, attempt)| attempt.closed()).min()
+    }
+
+    /// When two attempts first told that they gave different outputs.
+    pub fn ambiguous(&self) -> Option<[At; 2]> {
+        let mut told = self.attempts.iter().filter_map(|(_, attempt)| attempt.digest);
+        let (first, digest) = told.next()?;
+        told.find(|(_, other)| *other != digest).map(|(second, _)| [first, second])
     }
 
     pub(super) fn note(&mut self, nonce: u64) -> &mut Attempt {

@@ -40,14 +40,10 @@ pub struct HistoryIndex {
     pub group_assigned: BTreeMap<Arc<str>, Vec<GroupAssignment>>,
     /// Moves of a log's start: when, and to which offset.
     pub log_starts: BTreeMap<TopicPartition, Vec<(At, i64)>>,
-    /// Lowest offset that a log ever lost from its tail.
-    pub truncated: BTreeMap<TopicPartition, i64>,
     /// End of each commit: the event.
     pub commit_ends: BTreeMap<Call, At>,
     /// Crashes: node, incarnation, when.
     pub crashes: BTreeMap<(Arc<str>, u32), At>,
-    /// When the faults ended.
-    pub healed: Option<At>,
 }
 
 impl HistoryIndex {
@@ -78,7 +74,13 @@ impl HistoryIndex {
         match &event.what {
             What::PublishInvoked { call, ticket, id, .. } => {
                 let number = self.publishes.len();
-                self.publishes.push(Publish { ticket: *ticket, id: id.clone(), invoked: at, acked: None });
+                self.publishes.push(Publish {
+                    ticket: *ticket,
+                    id: id.clone(),
+                    invoked: at,
+                    acked: None,
+                    refused: false,
+                });
                 let first = *self.family(ticket).publish.get_or_insert(number);
                 if first == number {
                     self.runs.entry(ticket.run).or_default().publishes.push(number);
@@ -86,8 +88,11 @@ impl HistoryIndex {
                 building.publishes.insert(*call, first);
             }
             What::PublishResolved { call, outcome } => {
-                if let (Some(number), Ack::Ok(())) = (building.publishes.remove(call), outcome) {
-                    self.publishes[number].acked.get_or_insert(at);
+                let Some(number) = building.publishes.remove(call) else { return };
+                match outcome {
+                    Ack::Ok(()) => self.publishes[number].acked = self.publishes[number].acked.or(Some(at)),
+                    Ack::Fail(_) => self.publishes[number].refused = true,
+                    Ack::Unknown(_) => {}
                 }
             }
             What::RunComplete { run, summary } => {
@@ -130,9 +135,6 @@ impl HistoryIndex {
             }
             What::Crashed => {
                 self.crashes.insert((event.node.clone(), event.incarnation), at);
-            }
-            What::Healed => {
-                self.healed.get_or_insert(at);
             }
             _ => self.take_consumer(building, at, event, events),
         }
@@ -207,10 +209,6 @@ impl HistoryIndex {
             What::LogStartMoved { partition, start } => {
                 self.log_starts.entry(partition.clone()).or_default().push((at, *start));
             }
-            What::LogTruncated { partition, end } => {
-                let lowest = self.truncated.entry(partition.clone()).or_insert(*end);
-                *lowest = (*lowest).min(*end);
-            }
             _ => {}
         }
     }
@@ -270,6 +268,7 @@ impl HistoryIndex {
                     self.output(&ticket).dest.get_or_insert((at, place, *offset));
                 }
                 (Role::Fail, Some(ticket)) if !is_foreign(Some(ticket)) => {
+                    self.output(&ticket).buried.get_or_insert(at);
                     self.output(&ticket).gave_up.get_or_insert((at, LifecycleKind::Failed));
                 }
                 _ => {}
@@ -296,6 +295,9 @@ impl HistoryIndex {
         attempt.begun.get_or_insert(at);
         if lifecycle.is_parent {
             attempt.outputs_known = Some(lifecycle.ticket.ordinal + 1);
+        }
+        if lifecycle.digest != 0 {
+            attempt.digest.get_or_insert((at, lifecycle.digest));
         }
         let output = attempt.outputs.note(lifecycle.ticket.ordinal);
         match lifecycle.kind {
@@ -364,6 +366,11 @@ impl HistoryIndex {
             output.written = Some(output.written.map_or(sent, |first| first.min(sent)));
             if let Some(outcome) = outcome.filter(|outcome| outcome.is_terminal()) {
                 output.answered.get_or_insert((at, outcome));
+                match outcome {
+                    WriteOutcome::Applied | WriteOutcome::Duplicate => output.taken = output.taken.or(Some(at)),
+                    WriteOutcome::Superseded(_) => output.superseded = output.superseded.or(Some(at)),
+                    WriteOutcome::Rejected | WriteOutcome::Throttled => {}
+                }
             }
         }
     }

@@ -77,12 +77,11 @@ fn ahead(
     let Some(records) = index.records.get(partition).filter(|_| is_judged(partition)) else { return };
     // What the group never had to read: before its first start, or gone from the log.
     let first = first_read(index, group, partition).max(index.log_start(partition, usize::MAX));
-    let last = index.truncated.get(partition).copied().unwrap_or(i64::MAX);
     let mut vanished: Vec<(i64, &Known)> = Vec::new();
     // The offset at which `latest` rose, with the event until which everything below was finished.
     let mut judged: Vec<(i64, At)> = Vec::new();
     let mut latest = 0;
-    for (offset, known) in records.range(first..last.max(first)) {
+    for (offset, known) in records.range(first..) {
         let at = finished(history, partition, offset, known).unwrap_or(usize::MAX);
         if known.ticket.is_none() && at == usize::MAX {
             vanished.push((offset, known));
@@ -144,8 +143,7 @@ fn lags(history: &History<'_>, found: &mut Vec<Violation>) {
             let committed = commits.last().and_then(|commit| commit.offset);
             let from = committed.unwrap_or_else(|| first_read(index, group, partition));
             let from = from.max(index.log_start(partition, usize::MAX));
-            let until = index.truncated.get(partition).copied().unwrap_or(i64::MAX);
-            let mut left = records.range(from..until.max(from));
+            let mut left = records.range(from..);
             let Some((offset, known)) = left.next() else { continue };
             let more = left.count();
             let stood = committed.map_or("nothing".to_owned(), |offset| offset.to_string());

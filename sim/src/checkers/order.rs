@@ -3,9 +3,10 @@
 //!
 //! At the worker hop an attempt is a record handed to the producer for the destination topic; the producer is ordered
 //! and idempotent, so the order of the calls suffices. At the indexer hop it is a write in a batch: a later offset of
-//! the same key must wait until the request of the earlier one ended, unless both are in the same request.
-//! A pair of worker and indexer writes what it read from the source topic: there each id that a key gave has its order
-//! by the key's offsets. Without Kafka the sequence of the publish stands for the offset, within one run.
+//! the same key must wait until the request of the earlier one ended, unless both are in the same request or go to
+//! other documents: each index is written to by itself, and an id in another is another document.
+//! A pair of worker and indexer writes what it read from the source topic: there each document that a key gave has its
+//! order by the key's offsets. Without Kafka the sequence of the publish stands for the offset, within one run.
 //!
 //! An effect belongs to the ownership under which its node was last given its record. An event or a dead letter is one
 //! when it is the first of its attempt: a report on what had begun may come when its partition is gone.
@@ -25,12 +26,12 @@ use crate::history::{Ack, Call, Delivered, Event, IndexWrite, Lifecycle, Lifecyc
 
 const CHECKER: &str = "order";
 
-/// Whose attempts are compared: an ownership and a key; an ownership, a key of the source topic and what a pair wrote
-/// of it; or a run and a document, where there is no Kafka.
+/// Whose attempts are compared: an ownership and a key; an ownership, a key and the document that was written of it; or
+/// a run and a document, where there is no Kafka.
 #[derive(PartialEq, Eq, Hash)]
 enum Line {
-    Owned(usize, Bytes),
-    Paired(usize, Bytes, CompactString),
+    Sent(usize, Bytes),
+    Written(usize, Bytes, CompactString),
     Local(RunId, CompactString),
 }
 
@@ -263,7 +264,7 @@ impl<'a> Walk<'a, '_> {
                 for (number, commit) in commits.iter().enumerate() {
                     let key = (*consumer, commit.partition.clone(), commit.epoch);
                     if let Some(span) = self.history.index.span_of.get(&key)
-                        && !refused(self.history, *call, number)
+                        && !never_left(self.history, *call, number)
                     {
                         let what = || format!("a commit of {} at {}", commit.partition, commit.offset);
                         self.effect(*span, at, None, what);
@@ -288,7 +289,7 @@ impl<'a> Walk<'a, '_> {
         self.effect(span, at, None, || format!("a record for {} from {partition}@{offset}", record.topic));
         let Some(key) = key else { return self.orders.pass(call) };
         let attempt = Attempt { offset, version: None, at };
-        if let Some((property, earlier)) = self.orders.start(call, Line::Owned(span, key.clone()), attempt, false) {
+        if let Some((property, earlier)) = self.orders.start(call, Line::Sent(span, key.clone()), attempt, false) {
             let (id, topic) = (text(key), &record.topic);
             let words =
                 format!("key {id}: {partition}@{offset} went to {topic} after a later offset of the same ownership");
@@ -328,10 +329,7 @@ impl<'a> Walk<'a, '_> {
         let partition = &index.spans[span].partition;
         self.effect(span, at, None, || format!("a write of {} from {partition}@{offset}", write.id));
         let Some(key) = key else { return self.orders.pass(call) };
-        let line = match Role::of(&partition.topic) {
-            Role::Source => Line::Paired(span, key.clone(), write.document()),
-            _ => Line::Owned(span, key.clone()),
-        };
+        let line = Line::Written(span, key.clone(), write.document());
         if let Some((property, earlier)) =
             self.orders.start(call, line, Attempt { offset, version: write.version, at }, true)
         {
@@ -384,11 +382,16 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// Whether a commit never left: the transport's fence refused it.
-fn refused(history: &History<'_>, call: Call, number: usize) -> bool {
+/// What a transport says of a commit that its fence refused.
+const FENCED: &str = "STALE_EPOCH";
+
+/// Whether a commit never left, because the transport's fence refused it. What a coordinator refused had been sent.
+fn never_left(history: &History<'_>, call: Call, number: usize) -> bool {
     let resolved = history.index.commit_ends.get(&call).map(|at| &history.events[*at].what);
     match resolved {
-        Some(What::CommitResolved { outcomes, .. }) => matches!(outcomes.get(number), Some(Ack::Fail(_))),
+        Some(What::CommitResolved { outcomes, .. }) => {
+            matches!(outcomes.get(number), Some(Ack::Fail(code)) if code == FENCED)
+        }
         _ => false,
     }
 }

@@ -1,7 +1,8 @@
-//! Where records lie: at each hop, equal keys of one run lie in one partition, however many the topic has by now.
+//! Where records lie: at each hop, equal keys of one run lie in one partition, however many the topic has by now; so do
+//! its dead letters, whose topic does not grow.
 //!
 //! Only there is order per key order per partition. Judged by the records that are known to lie somewhere, so that it
-//! does not matter who chose the partition.
+//! does not matter who chose the partition: the pipeline, or, of a dead letter, its producer's partitioner.
 
 use seriatim_core::identity::RunId;
 
@@ -15,7 +16,7 @@ pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
     // The first partition in which a key of a run is seen, and the event that says so.
     let mut homes: Keyed<(&str, RunId, &[u8]), (i32, At)> = Keyed::default();
     for (partition, records) in &history.index.records {
-        if !matches!(Role::of(&partition.topic), Role::Source | Role::Dest) {
+        if !matches!(Role::of(&partition.topic), Role::Source | Role::Dest | Role::Fail) {
             continue;
         }
         for (offset, known) in records.range(..) {

@@ -58,16 +58,11 @@ fn delivered(index: &HistoryIndex, record: &Delivered, at: At, before: At, next:
         return;
     }
     let skipped = index.records.get(partition).and_then(|known| known.range(lowest..offset).next());
-    if let Some((missed, known)) = skipped.filter(|(missed, _)| !truncated(index, partition, *missed)) {
+    if let Some((missed, known)) = skipped {
         let words =
             format!("{partition}@{missed} exists, but the ownership went on from {next} to {offset} without it");
         found.push(Violation::new(CHECKER, "poll-skip", words, [known.at, before, at]).on(partition));
     }
-}
-
-/// Whether an unclean election may have taken the record at `offset`.
-fn truncated(index: &HistoryIndex, partition: &TopicPartition, offset: i64) -> bool {
-    index.truncated.get(partition).is_some_and(|end| offset >= *end)
 }
 
 /// A partition is not given to a consumer that has it: its epoch would end without a word.
@@ -95,8 +90,7 @@ fn starts(index: &HistoryIndex, span: &Span, found: &mut Vec<Violation>) {
     };
     match span.committed {
         Some(committed) => {
-            let moved =
-                (span.start == log_start && log_start > committed) || truncated(index, partition, committed - 1);
+            let moved = span.start == log_start && log_start > committed;
             if span.start != committed && !moved {
                 let words = format!("reading of {partition} started at {} with {committed} committed", span.start);
                 wrong(words, vec![span.assigned]);
@@ -152,7 +146,8 @@ fn read_after(index: &HistoryIndex, span: &Span) -> At {
     let ends = own.filter_map(|one| [one.revoking, one.lost].into_iter().flatten().min());
     let free = ends.fold(consumer.joined, At::max);
     let assignments = index.group_assigned.get(&consumer.group).map_or(&[][..], Vec::as_slice);
-    let since = &assignments[assignments.partition_point(|one| one.at < free)..];
-    let given = since.iter().find(|one| one.partitions.contains(&span.partition) && consumer.may_be(&one.member));
-    given.map_or(free, |one| one.at.min(span.assigned))
+    let place = |at: At| assignments.partition_point(|one| one.at < at);
+    let mut between = assignments[place(free)..place(span.assigned)].iter();
+    let given = between.find(|one| one.partitions.contains(&span.partition) && consumer.may_be(&one.member));
+    given.map_or(free, |one| one.at)
 }

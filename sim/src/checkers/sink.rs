@@ -252,31 +252,14 @@ fn final_index(history: &History<'_>, index: &Replayed<'_>, found: &mut Vec<Viol
         }
     }
     let Some(expected) = &history.options.expected else { return };
-    let excused = unsettled(history);
     let ids: BTreeSet<&CompactString> = expected.keys().chain(actual.keys()).collect();
-    // A publish does not know its index, whose name holds no slash.
-    let is_excused = |id: &str| excused.contains(id) || id.split_once('/').is_some_and(|(_, id)| excused.contains(id));
-    for id in ids.into_iter().filter(|id| !reported.contains(*id) && !is_excused(id)) {
+    for id in ids.into_iter().filter(|id| !reported.contains(*id)) {
         let (due, has) = (expected.get(id).copied(), actual.get(id).copied());
         if due != has {
             let words = format!("{id} is {} in the index, expected {}", text(has), text(due));
             found.push(Violation::new(CHECKER, "final-index", words, last(id)).about(id.clone()));
         }
     }
-}
-
-/// Ids whose drop or failure was reported as unsettled: an earlier write of theirs may have landed, or not.
-fn unsettled(history: &History<'_>) -> BTreeSet<CompactString> {
-    let mut ids = BTreeSet::new();
-    let summaries = history.index.runs.iter().filter_map(|(id, run)| Some((*id, run.complete?.1)));
-    for (id, _) in summaries.filter(|(_, summary)| summary.unsettled > 0) {
-        for (_, family) in history.index.families.iter().filter(|((run, _), _)| *run == id) {
-            let gave_up = |attempt: &Attempt| attempt.outputs.values().any(|output| output.gave_up.is_some());
-            let publish = family.publish.filter(|_| family.attempts().any(|(_, attempt)| gave_up(attempt)));
-            ids.extend(publish.map(|number| history.index.publishes[number].id.clone()));
-        }
-    }
-    ids
 }
 
 pub(super) fn tolerated(events: &[Event], index: &HistoryIndex) -> Tolerated {

@@ -195,8 +195,16 @@ impl Story {
         self.produce_resolved(node, call, vec![Ack::Ok((0, 0))])
     }
 
+    /// One lifecycle event, sent and acknowledged.
+    pub fn event_of(&mut self, node: &str, lifecycle: Lifecycle) -> At {
+        let (topic, lifecycle) = ("p_event_abcd".into(), vec![lifecycle]);
+        let record = Produced { topic, partition: Some(0), key: None, stamp: None, size: 10, lifecycle };
+        let call = self.produce_invoked(node, vec![record]);
+        self.produce_resolved(node, call, vec![Ack::Ok((0, 0))])
+    }
+
     pub fn event_sent(&mut self, node: &str, ticket: Ticket, kind: LifecycleKind, is_parent: bool) -> Call {
-        let lifecycle = vec![Lifecycle { ticket, kind, is_parent }];
+        let lifecycle = vec![Lifecycle { ticket, kind, is_parent, digest: 0 }];
         let topic = "p_event_abcd".into();
         let record = Produced { topic, partition: Some(0), key: None, stamp: None, size: 10, lifecycle };
         self.produce_invoked(node, vec![record])
@@ -294,6 +302,7 @@ pub(crate) fn found(violations: &[Violation], property: &str, witness: &[At]) {
     assert!(violations.len() == 1, "wanted {property} {witness:?} alone, found {names:#?}");
     assert_eq!((violations[0].property, &violations[0].witness[..]), (property, witness), "{names:#?}");
     assert!(PROPERTIES.contains(&violations[0].property));
+    assert!(CHECKERS.contains(&violations[0].checker));
 }
 
 /// A write of the parent of `sequence`, read from the destination topic at `offset` under epoch 1.

@@ -23,6 +23,9 @@ pub struct ClusterConfig {
     pub offset_metadata_max: usize,
     /// `message.max.bytes`: the largest batch.
     pub message_max_bytes: usize,
+    /// How long after a topic or a partition was made the last broker hears of it. Each hears at a time of its own
+    /// within that, and answers until then as if it did not exist.
+    pub metadata_lag: Duration,
 }
 
 impl Default for ClusterConfig {
@@ -37,6 +40,7 @@ impl Default for ClusterConfig {
             offsets_check_interval: Duration::from_secs(600),
             offset_metadata_max: 4096,
             message_max_bytes: 1_048_588,
+            metadata_lag: Duration::ZERO,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use seriatim_core::env::Instant;
 use seriatim_core::identity::TopicPartition;
 
 use super::audit::Audit;
@@ -21,6 +22,7 @@ const PARTITIONS_MAX: u32 = 10_000;
 #[derive(Debug)]
 struct Partition {
     leader: BrokerId,
+    made: Instant,
     log: PartitionLog,
     /// Parked fetches, in the order of their parking.
     waiters: Vec<RequestId>,
@@ -41,6 +43,16 @@ pub(super) struct Topics {
     parked: BTreeMap<RequestId, ParkedFetch>,
 }
 
+impl Partition {
+    /// Whether `broker` has heard of it: in turn, within the lag of the cluster.
+    fn is_known(&self, cx: &Context, broker: BrokerId, topic: &str) -> bool {
+        const TURNS: u32 = 4;
+        let lag = cx.config.metadata_lag;
+        lag.is_zero()
+            || cx.now >= self.made + lag * (java_hash(topic).wrapping_add(broker.0 as u32) % TURNS) / (TURNS - 1)
+    }
+}
+
 impl Topics {
     fn find(&self, at: &TopicPartition) -> Option<&Partition> {
         self.topics.get(&at.topic)?.get(usize::try_from(at.partition).ok()?)
@@ -50,18 +62,28 @@ impl Topics {
         self.topics.get_mut(&at.topic)?.get_mut(usize::try_from(at.partition).ok()?)
     }
 
-    fn led_by(&self, broker: BrokerId, at: &TopicPartition) -> Result<&Partition, ErrorCode> {
-        let partition = self.find(at).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    fn led_by(&self, cx: &Context, broker: BrokerId, at: &TopicPartition) -> Result<&Partition, ErrorCode> {
+        let known = self.find(at).filter(|partition| partition.is_known(cx, broker, &at.topic));
+        let partition = known.ok_or(ErrorCode::UnknownTopicOrPartition)?;
         if partition.leader == broker { Ok(partition) } else { Err(ErrorCode::NotLeaderOrFollower) }
     }
 
-    fn led_by_mut(&mut self, broker: BrokerId, at: &TopicPartition) -> Result<&mut Partition, ErrorCode> {
-        let partition = self.find_mut(at).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-        if partition.leader == broker { Ok(partition) } else { Err(ErrorCode::NotLeaderOrFollower) }
+    fn led_by_mut(&mut self, cx: &Context, broker: BrokerId, at: &TopicPartition) -> Result<&mut Partition, ErrorCode> {
+        self.led_by(cx, broker, at)?;
+        Ok(self.find_mut(at).expect("it was just found"))
     }
 
-    pub(super) fn exists(&self, at: &TopicPartition) -> bool {
-        self.find(at).is_some()
+    /// Whether `broker` has heard of a partition.
+    pub(super) fn is_known(&self, cx: &Context, broker: BrokerId, at: &TopicPartition) -> bool {
+        self.find(at).is_some_and(|partition| partition.is_known(cx, broker, &at.topic))
+    }
+
+    pub(super) fn count(&self, topic: &str) -> usize {
+        self.topics.get(topic).map_or(0, Vec::len)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.topics.keys()
     }
 
     pub(super) fn leader(&self, at: &TopicPartition) -> Option<BrokerId> {
@@ -72,15 +94,14 @@ impl Topics {
         self.find(at).map(|partition| (partition.log.start(), partition.log.high_watermark()))
     }
 
-    pub(super) fn metadata(&self, cx: &Context, topics: Option<Vec<Arc<str>>>) -> Response {
+    pub(super) fn metadata(&self, cx: &Context, of: BrokerId, topics: Option<Vec<Arc<str>>>) -> Response {
         let topics = topics.unwrap_or_else(|| self.topics.keys().cloned().collect());
-        let describe = |topic: Arc<str>| match self.topics.get(&topic) {
-            Some(partitions) => TopicMetadata {
-                topic,
-                error: ErrorCode::None,
-                leaders: partitions.iter().map(|partition| partition.leader).collect(),
-            },
-            None => TopicMetadata { topic, error: ErrorCode::UnknownTopicOrPartition, leaders: Vec::new() },
+        let describe = |topic: Arc<str>| {
+            let partitions = self.topics.get(&topic).into_iter().flatten();
+            let known = partitions.filter(|partition| partition.is_known(cx, of, &topic));
+            let leaders: Vec<_> = known.map(|partition| partition.leader).collect();
+            let error = if leaders.is_empty() { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::None };
+            TopicMetadata { topic, error, leaders }
         };
         Response::Metadata {
             brokers: (0..cx.config.brokers as i32).map(BrokerId).collect(),
@@ -102,7 +123,7 @@ impl Topics {
             let count = batch.records.len() as u32;
             let refusal = cx.on_produce.0.as_mut().and_then(|refuses| refuses(&batch));
             let result = refusal.map_or(Ok(()), Err).and_then(|()| {
-                let partition = self.led_by_mut(to, &batch.partition)?;
+                let partition = self.led_by_mut(cx, to, &batch.partition)?;
                 let append = partition.log.append(batch.producer, batch.base_sequence, batch.records, bytes_max)?;
                 if !append.duplicate && !partition.waiters.is_empty() {
                     woken.extend_from_slice(&partition.waiters);
@@ -138,7 +159,7 @@ impl Topics {
         (max_wait, records_max): (Duration, usize),
         partitions: Vec<FetchPartition>,
     ) {
-        let (results, ready) = self.read(to, records_max, &partitions);
+        let (results, ready) = self.read(cx, to, records_max, &partitions);
         if ready || max_wait.is_zero() || partitions.is_empty() {
             cx.answer(request, Response::Fetch { partitions: results });
             return;
@@ -155,11 +176,11 @@ impl Topics {
     }
 
     /// What a fetch gives now, and whether that has a record or an error.
-    fn read(&self, to: BrokerId, records_max: usize, wanted: &[FetchPartition]) -> (Vec<Fetched>, bool) {
+    fn read(&self, cx: &Context, to: BrokerId, records_max: usize, wanted: &[FetchPartition]) -> (Vec<Fetched>, bool) {
         let (mut left, mut ready) = (records_max, false);
         let mut read_one = |part: &FetchPartition| {
             let mut batches = Vec::new();
-            let outcome = self.led_by(to, &part.partition).and_then(|partition| {
+            let outcome = self.led_by(cx, to, &part.partition).and_then(|partition| {
                 left -= partition.log.read(part.offset, part.records_max.min(left), &mut batches)?;
                 Ok((partition.log.high_watermark(), partition.log.start()))
             });
@@ -183,13 +204,18 @@ impl Topics {
                 partition.waiters.retain(|waiter| *waiter != request);
             }
         }
-        let (partitions, _) = self.read(fetch.broker, fetch.records_max, &fetch.partitions);
+        let (partitions, _) = self.read(cx, fetch.broker, fetch.records_max, &fetch.partitions);
         cx.answer(request, Response::Fetch { partitions });
     }
 
-    pub(super) fn list_offsets(&self, to: BrokerId, partitions: Vec<(TopicPartition, OffsetSpec)>) -> Response {
+    pub(super) fn list_offsets(
+        &self,
+        cx: &Context,
+        to: BrokerId,
+        partitions: Vec<(TopicPartition, OffsetSpec)>,
+    ) -> Response {
         let look_up = |(partition, spec): (TopicPartition, OffsetSpec)| {
-            let found = self.led_by(to, &partition).map(|found| match spec {
+            let found = self.led_by(cx, to, &partition).map(|found| match spec {
                 OffsetSpec::Earliest => found.log.start(),
                 OffsetSpec::Latest => found.log.high_watermark(),
             });
@@ -205,7 +231,7 @@ impl Topics {
         partitions: Vec<(TopicPartition, i64)>,
     ) -> Response {
         let mut delete = |(partition, offset): (TopicPartition, i64)| {
-            let moved = self.led_by_mut(to, &partition).and_then(|found| {
+            let moved = self.led_by_mut(cx, to, &partition).and_then(|found| {
                 let before = found.log.start();
                 found.log.delete_before(offset).map(|after| (before, after))
             });
@@ -291,7 +317,7 @@ fn offset_result(partition: TopicPartition, outcome: Result<i64, ErrorCode>) -> 
 fn new_partition(cx: &Context, topic: &str, number: u32) -> Partition {
     let first = java_hash(topic) % cx.config.brokers;
     let leader = BrokerId(((first + number) % cx.config.brokers) as i32);
-    Partition { leader, log: PartitionLog::default(), waiters: Vec::new() }
+    Partition { leader, made: cx.now, log: PartitionLog::default(), waiters: Vec::new() }
 }
 
 /// `Utils.abs(name.hashCode())` of Java.

@@ -90,6 +90,9 @@ pub struct Lifecycle {
     pub kind: LifecycleKind,
     /// Whether it speaks of the last output of its attempt, so that `ticket.ordinal + 1` outputs were given.
     pub is_parent: bool,
+    /// Of a parent: digest of the ordinals, ids and kinds that its attempt gave; 0 when it is not told.
+    #[serde(default)]
+    pub digest: u64,
 }
 
 /// A record handed to a producer.
@@ -237,12 +240,11 @@ pub struct RunSummary {
     pub dropped: u64,
     /// Outputs dead-lettered.
     pub failed: u64,
-    /// Drops and failures after an unclean start, whose earlier write may still land. Counted in the above too.
-    pub unsettled: u64,
     /// Families whose attempts gave different outputs.
     pub ambiguous: u64,
-    /// Outputs whose events never came.
-    pub lost: u64,
+    /// Events and attempts that told otherwise of a document than those before them.
+    #[serde(default)]
+    pub conflicts: u64,
 }
 
 /// What happened. `…Invoked` and `…Resolved` of one call carry the same [`Call`].
@@ -454,13 +456,6 @@ pub enum What {
         partition: TopicPartition,
         /// First offset that is kept.
         start: i64,
-    },
-    /// A log lost its tail.
-    LogTruncated {
-        /// The partition.
-        partition: TopicPartition,
-        /// Offset that the next record will get.
-        end: i64,
     },
     /// A fault took effect.
     FaultInjected {

@@ -209,7 +209,8 @@ fn produced_records_and_their_acknowledgements_are_written() {
         let script = scripted.0.lock().unwrap();
         assert_eq!((&script.sent, &script.calls[..]), (&records, &["flush".to_owned()][..]));
     }
-    let lifecycle = vec![Lifecycle { ticket: envelope().ticket, kind: LifecycleKind::Superseded, is_parent: false }];
+    let lifecycle =
+        vec![Lifecycle { ticket: envelope().ticket, kind: LifecycleKind::Superseded, is_parent: false, digest: 0 }];
     let [What::ProduceInvoked { call, records: produced, .. }] = &before[..] else { panic!("{before:?}") };
     assert_eq!((produced[0].stamp, produced[0].size), (Some(Stamp::from(envelope())), 2));
     assert_eq!((&produced[1].lifecycle, &produced[2].lifecycle), (&lifecycle, &lifecycle));

@@ -114,25 +114,23 @@ impl World {
 
     /// Deletes the topics whose names begin with `prefix`, at once. How many there were.
     pub fn delete_topics(&self, prefix: &str) -> usize {
-        let Some(Response::Metadata { topics, .. }) = self.ask(BrokerId(0), Request::Metadata { topics: None }) else {
-            return 0;
-        };
-        let doomed = topics.into_iter().map(|topic| topic.topic).filter(|name| name.starts_with(prefix));
-        let doomed: Vec<Arc<str>> = doomed.collect();
+        let doomed = self.shared.current().cluster.topics_with(prefix);
         match self.ask(BrokerId(0), Request::DeleteTopics { topics: doomed }) {
             Some(Response::DeleteTopics { topics }) => topics.iter().filter(|(_, error)| error.is_none()).count(),
             _ => 0,
         }
     }
 
-    /// The partitions of a topic; none when there is no such topic.
+    /// The partitions of a topic; none when there is no such topic. Brokers may not have heard of the newest yet.
     pub fn partitions(&self, topic: &str) -> Vec<TopicPartition> {
-        let count = match self.ask(BrokerId(0), Request::Metadata { topics: Some(vec![topic.into()]) }) {
-            Some(Response::Metadata { topics, .. }) => topics.first().map_or(0, |topic| topic.leaders.len()),
-            _ => 0,
-        };
+        let count = self.shared.current().cluster.partition_count(topic);
         let name: Arc<str> = topic.into();
         (0..count).map(|number| TopicPartition::new(name.clone(), number as i32)).collect()
+    }
+
+    /// Whether the leader of a partition has heard of it, and takes records.
+    pub fn is_open(&self, partition: &TopicPartition) -> bool {
+        self.shared.current().cluster.is_open(partition)
     }
 
     /// Every record of a topic with its offset, by partition.

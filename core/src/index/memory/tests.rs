@@ -1,4 +1,4 @@
-//! The index in memory: versions, tombstones and faults, against a model.
+//! The index in memory: versions and tombstones, against a model.
 
 use std::future::Future;
 
@@ -33,12 +33,12 @@ fn view(index: &MemoryIndex) -> Vec<(String, String)> {
 fn a_forgotten_tombstone_lets_a_late_write_win() {
     let mut index = MemoryIndex::new(RETENTION);
     let outcomes = index.apply(at(0), &[upsert("doc", 10, "a"), delete("doc", 20), delete("never", 5)]);
-    assert_eq!(outcomes, Ok(vec![ItemOutcome::Applied; 3]));
+    assert_eq!(outcomes, vec![ItemOutcome::Applied; 3]);
     assert_eq!(index.tombstones().collect::<Vec<_>>(), [("doc", Version(20)), ("never", Version(5))]);
     let late = index.apply(at(9), &[upsert("doc", 15, "late"), delete("doc", 20)]);
-    assert_eq!(late, Ok(vec![ItemOutcome::Superseded { current: Version(20) }, ItemOutcome::Duplicate]));
+    assert_eq!(late, vec![ItemOutcome::Superseded { current: Version(20) }, ItemOutcome::Duplicate]);
     assert_eq!((index.visible_changes(), index.tombstones_forgotten()), (2, 0));
-    assert_eq!(index.apply(at(10), &[upsert("doc", 15, "late")]), Ok(vec![ItemOutcome::Applied]));
+    assert_eq!(index.apply(at(10), &[upsert("doc", 15, "late")]), vec![ItemOutcome::Applied]);
     assert_eq!((index.get("doc").map(|(version, _)| version), index.tombstones_forgotten()), (Some(Version(15)), 2));
 }
 
@@ -47,8 +47,8 @@ fn one_id_in_two_indexes_is_two_documents() {
     let mut index = MemoryIndex::new(RETENTION);
     let elsewhere = |op| IndexOp { index: Some("books".into()), ..op };
     let ops = [upsert("doc", 10, "a"), elsewhere(upsert("doc", 5, "b")), elsewhere(upsert("other", 5, "c"))];
-    assert_eq!(index.apply(at(0), &ops), Ok(vec![ItemOutcome::Applied; 3]));
-    assert_eq!(index.apply(at(1), &[delete("doc", 20)]), Ok(vec![ItemOutcome::Applied]));
+    assert_eq!(index.apply(at(0), &ops), vec![ItemOutcome::Applied; 3]);
+    assert_eq!(index.apply(at(1), &[delete("doc", 20)]), vec![ItemOutcome::Applied]);
     assert_eq!((index.get("doc"), view(&index), index.len()), (None, Vec::new(), 2));
     assert_eq!(index.documents_in("books").map(|(id, ..)| id).collect::<Vec<_>>(), ["doc", "other"]);
     index.expire(at(11));
@@ -61,8 +61,8 @@ fn unversioned_writes_apply_and_outrank_what_they_replaced() {
     let ops = [upsert("doc", 10, "a"), upsert("doc", None, "b"), upsert("doc", 10, "a"), upsert("doc", 12, "c")];
     let superseded = ItemOutcome::Superseded { current: Version(11) };
     let expected = vec![ItemOutcome::Applied, ItemOutcome::Applied, superseded, ItemOutcome::Applied];
-    assert_eq!(index.apply(at(0), &ops), Ok(expected));
-    index.apply(at(1), &[delete("doc", None)]).unwrap();
+    assert_eq!(index.apply(at(0), &ops), expected);
+    index.apply(at(1), &[delete("doc", None)]);
     assert_eq!((index.len(), index.tombstones().next()), (0, Some(("doc", Version(13)))));
 }
 
@@ -70,52 +70,9 @@ fn unversioned_writes_apply_and_outrank_what_they_replaced() {
 fn what_no_index_takes_is_rejected_alone() {
     let mut index = MemoryIndex::new(RETENTION);
     let ops = [upsert("", 1, "a"), upsert(&"x".repeat(513), 1, "a"), upsert("doc", -1, "a"), upsert("doc", 0, "a")];
-    let outcomes = index.apply(at(0), &ops).unwrap();
+    let outcomes = index.apply(at(0), &ops);
     assert!(outcomes[..3].iter().all(|outcome| matches!(outcome, ItemOutcome::Rejected { .. })), "{outcomes:?}");
     assert_eq!((&outcomes[3], index.len()), (&ItemOutcome::Applied, 1));
-}
-
-struct Script(Vec<Option<BatchFault>>);
-
-impl FaultSource for Script {
-    fn batch(&mut self, _: Instant, _: &[IndexOp]) -> Option<BatchFault> {
-        self.0.pop().flatten()
-    }
-
-    fn item(&mut self, _: Instant, op: &IndexOp) -> Option<ItemFault> {
-        match op.id.as_str() {
-            "bad" => Some(ItemFault::Reject { reason: "mapper_parsing_exception".into() }),
-            "busy" => Some(ItemFault::Throttle),
-            _ => None,
-        }
-    }
-}
-
-#[test]
-fn injected_faults_apply_what_they_say() {
-    let ops = [upsert("a", 1, "a"), upsert("bad", 1, "b"), upsert("busy", 1, "c"), upsert("d", 1, "d")];
-    let lost = |applied| Some(BatchFault::UnknownOutcome { applied });
-    let cases = [
-        (None, 2, "ok"),
-        (Some(BatchFault::Unavailable), 0, "not available"),
-        (lost(0), 0, "did not answer"),
-        (lost(1), 1, "did not answer"),
-        (lost(usize::MAX), 2, "did not answer"),
-    ];
-    for (fault, visible, message) in cases {
-        let mut index = MemoryIndex::new(RETENTION).with_faults(Script(vec![fault.clone()]));
-        match index.apply(at(0), &ops) {
-            Ok(outcomes) => {
-                let reason = "mapper_parsing_exception".into();
-                let faulty = [ItemOutcome::Rejected { reason }, ItemOutcome::Throttled];
-                assert_eq!((message, &outcomes[1..3]), ("ok", &faulty[..]));
-            }
-            Err(error) => assert!(error.to_string().contains(message), "{error}"),
-        }
-        assert_eq!(index.len(), visible, "{fault:?}");
-        index.apply(at(1), &ops).unwrap();
-        assert_eq!(index.len(), 2, "the next batch is whole again");
-    }
 }
 
 #[derive(Clone)]
@@ -194,7 +151,7 @@ proptest! {
                 let document = if let Action::Upsert(body) = &op.action { Some(body.json().clone()) } else { None };
                 model.insert(op.id.to_string(), (version, document, now));
             }
-            prop_assert_eq!(index.apply(now, &[op]), Ok(vec![expected]));
+            prop_assert_eq!(index.apply(now, &[op]), vec![expected]);
             let changed = u64::from(view(&index) != seen);
             prop_assert_eq!(index.visible_changes(), changes + changed);
             let documents = model.iter().filter_map(|(id, (version, document, _))| {
@@ -218,9 +175,9 @@ proptest! {
         let ops = |versions: &[i64]| versions.iter().map(|version| write(*version)).collect::<Vec<_>>();
         let (mut arrived, mut index) = (shuffled.clone(), MemoryIndex::new(RETENTION));
         arrived.extend(repeats.iter().map(|at| shuffled[*at]));
-        index.apply(at(0), &ops(&arrived)).unwrap();
+        index.apply(at(0), &ops(&arrived));
         prop_assert_eq!(index.tombstones().collect::<Vec<_>>(), vec![("doc", Version(8))]);
-        index.apply(at(0), &ops(&[9])).unwrap();
+        index.apply(at(0), &ops(&[9]));
         prop_assert_eq!(index.get("doc").map(|(version, _)| version), Some(Version(9)));
     }
 }

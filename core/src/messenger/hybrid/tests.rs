@@ -268,6 +268,7 @@ fn a_half_that_goes_takes_the_other_with_it_and_the_next_pair_begins_with_an_emp
     drop(worker);
     bench.pass(SECOND);
     assert!(std::mem::take(&mut script.lines().left), "the membership ends with the pair");
+    assert_eq!(factory.config.kafka.worker.uncovered.count(), 1, "its next owner has effects again");
     script.say([assigned(2), Polled::Records(vec![plain(0, 2)])]);
     let (mut worker, mut indexer) = halves(&bench, &factory);
     assert!(!old.claim.begin(), "a claim of a dead pair");
@@ -418,6 +419,24 @@ fn a_pair_whose_membership_fails_comes_back_whole() {
     script.say([assigned(2), Polled::Records(vec![plain(0, 2), plain(1, 2)])]);
     bench.pass(5 * SECOND);
     assert_eq!((index.lock().len(), commits(&script)), (2, vec![2]));
+    stop.request();
+    bench.pass(2 * SECOND);
+    assert_eq!(bench.tasks(), 0, "something of the pair lives on");
+}
+
+#[test]
+fn a_pair_that_cannot_begin_leaves_no_half_in_the_group() {
+    let bench = Bench::default();
+    let (script, factory) = factory(&bench, 100);
+    script.lines().producer_errors.push_back(TransportError::new(ErrorKind::Retriable, "NO_BROKER", "test"));
+    script.say([assigned(1), Polled::Records(vec![plain(0, 1)])]);
+    let (index, stop) = (memory(&bench), Stop::new());
+    pair(&bench, &factory, &stop, &index, IndexerConfig::default());
+    bench.pass(SECOND / 2);
+    assert_eq!(script.lines().joined, 0, "an indexer without a worker holds partitions");
+    bench.pass(3 * SECOND);
+    assert_eq!((index.lock().len(), commits(&script)), (1, vec![1]));
+    assert_eq!(script.lines().joined, 1);
     stop.request();
     bench.pass(2 * SECOND);
     assert_eq!(bench.tasks(), 0, "something of the pair lives on");

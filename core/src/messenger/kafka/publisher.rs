@@ -22,6 +22,8 @@ use crate::transport::{
 const RETRY_WAIT: Duration = Duration::from_millis(200);
 /// Tries of a request before a run is given up that has not begun.
 const OPEN_TRIES_MAX: usize = 150;
+/// Tries before a topic does not exist: brokers hear of a new one at different times.
+const SEEN_TRIES_MAX: usize = 25;
 /// Documents sent and not acknowledged.
 const UNACKNOWLEDGED_RECORDS_MAX: usize = 10_000;
 /// Bytes of them.
@@ -55,7 +57,7 @@ impl<E: Env, T: Transport> KafkaPublisher<E, T> {
         loop {
             tries += 1;
             match request().await {
-                Err(error) if may_pass(&error) && tries < OPEN_TRIES_MAX => {
+                Err(error) if tries < tries_max(&error) => {
                     self.env.sleep(RETRY_WAIT).await;
                 }
                 result => return result,
@@ -81,14 +83,11 @@ impl<E: Env, T: Transport> KafkaPublisher<E, T> {
             Err(error) if error.code == "TOPIC_ALREADY_EXISTS" => {}
             Err(error) => return Err(error.into()),
         }
-        for _ in 0..OPEN_TRIES_MAX {
-            if first(admin.partition_counts(vec![topic.clone()])).await.is_ok() {
-                return Ok(());
-            }
-            self.env.sleep(RETRY_WAIT).await;
-        }
-        let problem = "it was created and cannot be seen; is the cluster healthy?".to_owned();
-        Err(MessengerError::Topic { topic: topic.to_string(), problem })
+        let seen = self.retried(|| first(admin.partition_counts(vec![topic.clone()]))).await;
+        seen.map(drop).map_err(|error| {
+            let problem = format!("it was created and cannot be seen ({error}); is the cluster healthy?");
+            MessengerError::Topic { topic: topic.to_string(), problem }
+        })
     }
 
     /// The highest clock reading at the tails of the source partitions; 0 for an empty topic.
@@ -127,9 +126,14 @@ impl<E: Env, T: Transport> KafkaPublisher<E, T> {
     }
 }
 
-/// Whether the same request may succeed later. All of them may be repeated when their outcome is unknown.
-fn may_pass(error: &TransportError) -> bool {
-    matches!(error.kind, ErrorKind::Retriable | ErrorKind::UnknownOutcome)
+/// How often the same request is tried that may succeed later. All of them may be repeated when their outcome is
+/// unknown.
+fn tries_max(error: &TransportError) -> usize {
+    match error.kind {
+        ErrorKind::Retriable | ErrorKind::UnknownOutcome => OPEN_TRIES_MAX,
+        _ if error.code == UNKNOWN_TOPIC => SEEN_TRIES_MAX,
+        _ => 0,
+    }
 }
 
 /// What a run is told whose topic was deleted under it.
@@ -309,14 +313,15 @@ impl<E: Env, T: Transport> EventSource for KafkaEvents<E, T> {
                 return Ok(Vec::new());
             }
             Err(error) if error.code == UNKNOWN_TOPIC => {
-                return match first(self.admin.partition_counts(vec![self.topic.clone()])).await {
-                    Err(absent) if absent.code == UNKNOWN_TOPIC => Err(gone(&self.topic, &absent)),
-                    // Not confirmed: whoever said so may not know better.
-                    _ => {
-                        self.env.sleep(RETRY_WAIT).await;
-                        Ok(Vec::new())
+                // Whoever said so may not have heard of it yet.
+                for _ in 0..SEEN_TRIES_MAX {
+                    let seen = first(self.admin.partition_counts(vec![self.topic.clone()])).await;
+                    self.env.sleep(RETRY_WAIT).await;
+                    if !matches!(seen, Err(absent) if absent.code == UNKNOWN_TOPIC) {
+                        return Ok(Vec::new());
                     }
-                };
+                }
+                return Err(gone(&self.topic, &error));
             }
             Err(error) if error.code == "OFFSET_OUT_OF_RANGE" => return Err(gone(&self.topic, &error)),
             Err(error) => return Err(error.into()),

@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt, ready};
 
 use super::*;
 use crate::event::{self, Event, EventKind};
 use crate::identity::{Epoch, Position, TopicPartition};
 use crate::identity::{Ticket, Version};
 use crate::index::memory::{MemoryIndex, SharedMemoryIndex};
+use crate::index::{Backend, BackendError, IndexOp, ItemOutcome};
 use crate::indexer::{Indexer, IndexerConfig};
 use crate::machines::batcher::BatchLimits;
 use crate::messenger::{DeadLetter, EventSource, Outbound, PublicationSender, PublisherMessenger};
@@ -208,4 +210,34 @@ fn an_indexer_that_drains_writes_what_waits_below_what_it_has_written_and_no_mor
         assert_eq!(lines.commits.last().map(|commit| commit.offset), Some(3), "stops: {stops}");
         assert_eq!((lines.left, lines.released.len()), (stops, usize::from(!stops)));
     }
+}
+
+/// An index whose answers are lost.
+#[derive(Debug)]
+struct Unanswered;
+
+impl Backend for Unanswered {
+    fn bulk<'a>(&'a self, _: &'a [IndexOp]) -> BoxFuture<'a, Result<Vec<ItemOutcome>, BackendError>> {
+        ready(Err(BackendError::UnknownOutcome("timed out".into()))).boxed()
+    }
+}
+
+#[test]
+fn an_indexer_that_stops_with_a_write_of_unknown_outcome_is_counted() {
+    let bench = Bench::default();
+    let script = Script::new(&bench, |_| Ok(()));
+    script.say([assigned(1), Polled::Records(vec![to_index(0, "x")])]);
+    let config = KafkaConfig::new("p");
+    let uncovered = config.indexer.uncovered.clone();
+    let messengers = KafkaMessengers::new(bench.clone(), script.clone(), config);
+    let messenger = bench.run(Duration::from_secs(1), messengers.indexer()).unwrap().unwrap();
+    let stop = Stop::new();
+    let indexer = Indexer::new(bench.clone(), messenger, Arc::new(Unanswered), IndexerConfig::default(), stop.clone());
+    bench.spawn(async move { indexer.run().await.unwrap() });
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(uncovered.count(), 0);
+    stop.request();
+    bench.pass(Duration::from_secs(1));
+    assert!(script.lines().left && script.lines().commits.is_empty());
+    assert_eq!(uncovered.count(), 1, "the write may be applied yet, and the next owner makes it again");
 }

@@ -105,8 +105,7 @@ impl<E: Env> IndexServer<E> {
                 continue;
             }
             let seen = memory.visible_changes();
-            let applied = memory.apply(self.env.now(), std::slice::from_ref(op)).map(|mut one| one.pop());
-            let Ok(Some(outcome)) = applied else { return Answer::Refused("the index failed".into()) };
+            let outcome = memory.apply_one(self.env.now(), op);
             if outcome == ItemOutcome::Applied {
                 let changed = memory.visible_changes() > seen;
                 let (sender, write) = (Some(sender.clone()), Box::new(index_write(op)));

@@ -37,7 +37,7 @@ fn answer(story: &mut Story, id: &str, sequence: u64) -> At {
 }
 
 fn sent(story: &mut Story, sequence: u64, kind: LifecycleKind) -> At {
-    let events = vec![Lifecycle { ticket: ticket(sequence, 7, 0), kind, is_parent: true }];
+    let events = vec![Lifecycle { ticket: ticket(sequence, 7, 0), kind, is_parent: true, digest: 0 }];
     story.tell("local", What::LifecycleSent { events })
 }
 
@@ -54,7 +54,12 @@ fn a_record_that_is_counted_before_one_attempt_at_it_is_whole_is_found() {
     let mut story = Story::default();
     story.publish_only(0, "a");
     let end = |attempt, ordinal, is_parent| What::LifecycleSent {
-        events: vec![Lifecycle { ticket: ticket(0, attempt, ordinal), kind: LifecycleKind::Dropped, is_parent }],
+        events: vec![Lifecycle {
+            ticket: ticket(0, attempt, ordinal),
+            kind: LifecycleKind::Dropped,
+            is_parent,
+            digest: 0,
+        }],
     };
     story.tell("local", end(7, 0, false));
     story.tell("local", end(8, 1, true));
@@ -129,7 +134,7 @@ fn a_completion_with_a_child_pending_is_found() {
     let parent = IndexWrite { ticket: ticket(1, 7, 1), position: None, ..write("b", 1, 7, 0) };
     let call = story.bulk("local", vec![parent]);
     story.answered("local", call, vec![WriteOutcome::Applied]);
-    let events = vec![Lifecycle { ticket: ticket(1, 7, 1), kind: LifecycleKind::Indexed, is_parent: true }];
+    let events = vec![Lifecycle { ticket: ticket(1, 7, 1), kind: LifecycleKind::Indexed, is_parent: true, digest: 0 }];
     story.tell("local", What::LifecycleSent { events });
     let complete = story.complete(RunSummary { children: 1, indexed: 3, ..all_indexed(2) });
     let child = IndexWrite { position: None, ..write("child", 1, 7, 0) };
@@ -140,7 +145,8 @@ fn a_completion_with_a_child_pending_is_found() {
 
 /// A failure of the second publish that its worker told.
 fn failure_told(story: &mut Story) -> Call {
-    let lifecycle = vec![Lifecycle { ticket: ticket(1, 7, 0), kind: LifecycleKind::Failed, is_parent: true }];
+    let lifecycle =
+        vec![Lifecycle { ticket: ticket(1, 7, 0), kind: LifecycleKind::Failed, is_parent: true, digest: 0 }];
     let (topic, stamp) = ("p_event_1".into(), None);
     let record = Produced { topic, partition: Some(0), key: None, stamp, size: 1, lifecycle };
     story.produce_invoked("worker-0", vec![record])
@@ -178,7 +184,7 @@ fn outputs_of_two_attempts_do_not_make_a_whole_one() {
         let call = story.bulk("local", vec![one]);
         story.answered("local", call, vec![WriteOutcome::Applied]);
         let (kind, is_parent) = (LifecycleKind::Created, true);
-        let events = vec![Lifecycle { ticket: ticket(1, attempt, 1), kind, is_parent }];
+        let events = vec![Lifecycle { ticket: ticket(1, attempt, 1), kind, is_parent, digest: 0 }];
         story.tell("local", What::LifecycleSent { events });
     }
     let complete = story.complete(RunSummary { children: 1, indexed: 3, ..all_indexed(2) });
@@ -194,7 +200,18 @@ fn a_completion_before_the_last_publish_is_acknowledged_is_found() {
     let complete = story.complete(all_indexed(2));
     let acked = story.publish_only(2, "c");
     answer(&mut story, "c", 2);
-    story.finds("completed-early", &[complete, acked]);
+    story.finds("completed-early", &[complete, acked - 1, acked]);
+}
+
+#[test]
+fn a_completion_without_the_acknowledgement_of_a_publish_that_was_finished_is_found() {
+    let mut story = half_answered();
+    answer(&mut story, "b", 1);
+    let acked = story.publish_only(2, "c");
+    story.events.remove(acked);
+    answer(&mut story, "c", 2);
+    let complete = story.complete(all_indexed(2));
+    story.finds("completed-early", &[acked - 1, complete]);
 }
 
 #[test]
@@ -253,22 +270,6 @@ fn a_late_write_that_changes_nothing_is_clean() {
     story.clean();
 }
 
-/// The second publish was dropped after an unclean start, and its first attempt's write lands late.
-fn dropped_then_written(unsettled: u64) -> (Story, At, At) {
-    let mut story = half();
-    sent(&mut story, 1, LifecycleKind::Dropped);
-    let complete = story.complete(RunSummary { indexed: 1, dropped: 1, unsettled, ..all_indexed(2) });
-    let late = story.applied(write("b", 1, 6, 0));
-    (story, complete, late)
-}
-
-#[test]
-fn a_late_write_of_a_dropped_document_is_found_unless_reported_unsettled() {
-    let (story, complete, late) = dropped_then_written(0);
-    story.finds("write-after-completion", &[complete, late]);
-    dropped_then_written(1).0.clean();
-}
-
 #[test]
 fn a_summary_that_does_not_add_up_is_found() {
     let wrong = [
@@ -294,17 +295,62 @@ fn a_summary_may_count_an_output_as_any_of_its_attempts_did() {
     for (dropped, indexed) in [(0, 2), (1, 1)] {
         let mut story = half();
         finish(&mut story, "b", 1);
-        let events = vec![Lifecycle { ticket: ticket(1, 8, 0), kind: LifecycleKind::Dropped, is_parent: true }];
+        let events =
+            vec![Lifecycle { ticket: ticket(1, 8, 0), kind: LifecycleKind::Dropped, is_parent: true, digest: 0 }];
         story.tell("local", What::LifecycleSent { events });
         story.complete(RunSummary { indexed, dropped, ..all_indexed(2) });
         story.clean();
     }
 }
 
+/// A publish whose write the index answered so, one answer after the other, and what the summary says of it.
+fn answered_and_told(answers: &[WriteOutcome], indexed: u64, superseded: u64) -> (Story, At) {
+    let mut story = Story::default();
+    story.publish_only(0, "a");
+    for answer in answers {
+        let call = story.bulk("local", vec![IndexWrite { position: None, ..write("a", 0, 7, 0) }]);
+        story.answered("local", call, vec![*answer]);
+        sent(&mut story, 0, LifecycleKind::Indexed);
+    }
+    let complete = story.complete(RunSummary { published: 1, indexed, superseded, ..RunSummary::default() });
+    (story, complete)
+}
+
 #[test]
-fn outputs_whose_events_were_lost_are_counted_as_lost() {
+fn superseded_is_what_the_index_said_so_of_and_indexed_the_rest() {
+    let later = WriteOutcome::Superseded(version(9));
+    for only in [WriteOutcome::Applied, WriteOutcome::Duplicate] {
+        answered_and_told(&[only], 1, 0).0.clean();
+        let (story, complete) = answered_and_told(&[only], 0, 1);
+        let found = story.check();
+        let places: Vec<_> = found.iter().map(|one| (one.property, &one.witness[..])).collect();
+        assert_eq!(places, [("summary-mismatch", &[complete][..]); 2], "of indexed and of superseded: {found:?}");
+    }
+    answered_and_told(&[later], 0, 1).0.clean();
+    assert_eq!(answered_and_told(&[later], 1, 0).0.check().len(), 2);
+    // It came again when there was a later one: whichever was told first counts.
+    for (indexed, superseded) in [(1, 0), (0, 1)] {
+        answered_and_told(&[WriteOutcome::Applied, later], indexed, superseded).0.clean();
+    }
+}
+
+/// The first attempt at the second publish was dropped, and a second one's write lands late; this is told of both.
+fn dropped_and_written_late(ambiguous: u64, digests: [u64; 2]) -> (Story, At, At) {
     let mut story = half();
-    finish(&mut story, "b", 1);
-    story.complete(RunSummary { indexed: 1, lost: 1, ..all_indexed(2) });
-    story.clean();
+    for (attempt, digest) in [(7, digests[0]), (8, digests[1])] {
+        let told = Lifecycle { ticket: ticket(1, attempt, 0), kind: LifecycleKind::Dropped, is_parent: true, digest };
+        story.tell("local", What::LifecycleSent { events: vec![told] });
+    }
+    let complete = story.complete(RunSummary { indexed: 1, dropped: 1, ambiguous, ..all_indexed(2) });
+    let late = story.applied(write("b", 1, 6, 0));
+    (story, complete, late)
+}
+
+#[test]
+fn a_late_write_is_excused_only_in_a_family_whose_attempts_differ_in_a_run_that_says_so() {
+    dropped_and_written_late(1, [3, 4]).0.clean();
+    for (ambiguous, digests) in [(0, [3, 4]), (1, [3, 3]), (1, [3, 0])] {
+        let (story, complete, late) = dropped_and_written_late(ambiguous, digests);
+        story.finds("write-after-completion", &[complete, late]);
+    }
 }

@@ -139,3 +139,23 @@ fn a_key_that_moves_is_found_at_either_hop_and_by_run() {
     let moved = story.produce_resolved("worker-1", call, vec![Ack::Ok((4, 1))]);
     story.finds("key-moved", &[first, moved]);
 }
+
+#[test]
+fn a_cooperative_rebalance_is_counted_once_though_it_takes_two_generations() {
+    let rebalances = |story: &Story| tolerated(&story.events, &HistoryIndex::new(&story.events, false)).rebalances;
+    let (left, right) = (source(), TopicPartition::new("p_source", 1));
+    let mut story = Story::default();
+    story.generation(1, "a", "worker-1", &[left.clone(), right.clone()]);
+    assert_eq!(rebalances(&story), 0, "it forms");
+    // A second member comes; the first gives one up before it is given on.
+    story.generation(2, "a", "worker-1", std::slice::from_ref(&left));
+    story.generation(2, "b", "worker-2", &[]);
+    assert_eq!(rebalances(&story), 1);
+    story.generation(3, "a", "worker-1", std::slice::from_ref(&left));
+    story.generation(3, "b", "worker-2", std::slice::from_ref(&right));
+    assert_eq!(rebalances(&story), 1);
+    // An eager one: all is given anew at once.
+    story.generation(4, "a", "worker-1", std::slice::from_ref(&right));
+    story.generation(4, "b", "worker-2", std::slice::from_ref(&left));
+    assert_eq!(rebalances(&story), 2);
+}

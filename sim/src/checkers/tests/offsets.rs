@@ -68,7 +68,8 @@ fn a_family_is_finished_by_its_last_output_and_its_create_event() {
     story.produced("worker-1", child, 1);
     let parent = story.produce_output("worker-1", ticket(1, 7, 1), true, "b");
     story.produced("worker-1", parent, 2);
-    let lifecycle = vec![Lifecycle { ticket: ticket(1, 7, 0), kind: LifecycleKind::Created, is_parent: false }];
+    let lifecycle =
+        vec![Lifecycle { ticket: ticket(1, 7, 0), kind: LifecycleKind::Created, is_parent: false, digest: 0 }];
     let (topic, key, stamp) = ("p_event_abcd".into(), None, None);
     let record = Produced { topic, partition: Some(0), key, stamp, size: 10, lifecycle };
     let call = story.produce_invoked("worker-1", vec![record]);

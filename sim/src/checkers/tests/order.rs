@@ -40,6 +40,27 @@ fn writes_of_other_keys_and_of_one_request_may_overlap() {
 }
 
 #[test]
+fn an_id_in_another_index_is_another_document_and_has_no_order_with_the_first() {
+    let to = |index: &str, sequence: u64| IndexWrite {
+        index: Some(index.into()),
+        ..write("a", sequence, 7, sequence as i64)
+    };
+    for (other, property) in [("right", None), ("left", Some("write-overlap"))] {
+        let (mut story, ..) = given();
+        story.bulk("indexer-1", vec![to("left", 0)]);
+        story.bulk("indexer-1", vec![to(other, 1)]);
+        let found: Vec<_> = story.check().into_iter().map(|one| one.property).collect();
+        assert_eq!(found, Vec::from_iter(property), "{other}");
+    }
+    // Whichever goes first.
+    let (mut story, ..) = given();
+    let call = story.bulk("indexer-1", vec![to("left", 1)]);
+    story.answered("indexer-1", call, vec![WriteOutcome::Applied]);
+    story.bulk("indexer-1", vec![to("right", 0)]);
+    story.clean();
+}
+
+#[test]
 fn an_earlier_offset_of_a_key_written_after_a_later_is_found() {
     let (mut story, _, given) = given();
     let first = story.bulk("indexer-1", vec![write("a", 1, 7, 1)]);
@@ -169,19 +190,36 @@ fn effects_between_a_revocation_and_its_release_drain() {
 }
 
 #[test]
-fn effects_that_start_after_a_loss_are_found_and_a_refused_commit_is_none() {
+fn effects_that_start_after_a_loss_are_found_and_a_commit_that_the_fence_refused_is_none() {
     let (mut story, ..) = given();
     let lost = story.lost("indexer-1", 2, dest(), 1);
     // The grace passes.
     story.tell("world", What::Healed);
-    let call = story.call();
-    let commits = vec![CommittedOffset { partition: dest(), epoch: Epoch(1), offset: 1, metadata: "".into() }];
-    story.tell("indexer-1", What::CommitInvoked { call, consumer: 2, commits });
-    story.tell("indexer-1", What::CommitResolved { call, outcomes: vec![Ack::Fail("FENCED".into())] });
+    refused_commit(&mut story, "STALE_EPOCH");
     story.clean();
     story.bulk("indexer-1", vec![write("a", 0, 7, 0)]);
     let bulk = last(&story);
     story.finds("effect-after-release", &[lost, bulk]);
+}
+
+/// A commit under the first epoch of the indexer that is refused: its invocation.
+fn refused_commit(story: &mut Story, code: &str) -> At {
+    let call = story.call();
+    let commits = vec![CommittedOffset { partition: dest(), epoch: Epoch(1), offset: 1, metadata: "".into() }];
+    let invoked = story.tell("indexer-1", What::CommitInvoked { call, consumer: 2, commits });
+    story.tell("indexer-1", What::CommitResolved { call, outcomes: vec![Ack::Fail(code.into())] });
+    invoked
+}
+
+#[test]
+fn a_commit_that_a_coordinator_refused_was_sent_and_is_an_effect() {
+    for code in ["ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"] {
+        let (mut story, ..) = given();
+        story.revoking("indexer-1", 2, dest(), 1);
+        let released = story.release("indexer-1", 2, 1);
+        let commit = refused_commit(&mut story, code);
+        story.finds("effect-after-release", &[released, commit]);
+    }
 }
 
 #[test]

@@ -135,6 +135,25 @@ fn an_owner_that_read_what_the_coordinator_applied_is_clean() {
     taken_over(1).0.clean();
 }
 
+#[test]
+fn what_the_coordinator_gives_after_an_owner_has_begun_says_nothing_of_what_it_read() {
+    // A member gives its partition back and gets it again by an assignment that the coordinator made before. It sleeps
+    // between its reading and its beginning, while another has the partition and commits; later it is given it again.
+    let mut story = reading();
+    story.gives("p_workers", "worker-1", source());
+    story.join("worker-2", 2, "p_workers");
+    story.gives("p_workers", "worker-2", source());
+    story.assigned_at("worker-2", 2, source(), 1, None, 0);
+    story.revoking("worker-2", 2, source(), 1);
+    story.release("worker-2", 2, 1);
+    story.gives("p_workers", "worker-3", source());
+    story.offset_committed("worker-3", source(), 1);
+    let asleep = story.assigned_at("worker-2", 2, source(), 2, None, 0);
+    story.gives("p_workers", "worker-2", source());
+    let found = story.check();
+    assert!(found.iter().all(|one| one.property != "epoch-start" || !one.witness.contains(&asleep)), "{found:?}");
+}
+
 /// A worker hears late of what it was given, after a third member had it, committed and lost it; it read `committed`.
 fn slept(committed: Option<i64>) -> (Story, At) {
     let mut story = reading();

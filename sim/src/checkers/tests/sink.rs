@@ -101,10 +101,13 @@ fn an_acknowledged_publish_that_never_ends_in_a_complete_run_is_unseen() {
 }
 
 #[test]
-fn a_publish_that_was_not_acknowledged_may_vanish() {
+fn a_publish_that_was_refused_may_vanish() {
     let mut story = Story::default();
     story.publish(0, "a");
-    story.events.pop();
+    let Some(Event { what: What::PublishResolved { outcome, .. }, .. }) = story.events.last_mut() else {
+        panic!("a publish ends with its acknowledgement")
+    };
+    *outcome = Ack::Fail("REFUSED".into());
     story.complete(RunSummary::default());
     story.clean();
 }

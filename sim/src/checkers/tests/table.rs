@@ -21,6 +21,8 @@ fn told(property: &str, broken: bool) -> (Story, Options) {
         "nonmonotonic-poll" | "poll-skip" | "poll-unowned" | "epoch-start" => polls(property, broken),
         "effect-after-release" | "write-order" | "write-overlap" | "key-moved" => order(property, broken),
         "final-index" | "sink-lost-write" | "sink-nonmonotonic" => sink(property, broken),
+        "ambiguous-family" | "outcome-conflict" => attempts(property, broken),
+        "dead-letter-missing" | "dead-letter-twice" => letters(property, broken),
         other => panic!("{other} has no history that violates it: tell one here"),
     }
 }
@@ -85,7 +87,8 @@ fn completion(property: &str, broken: bool) -> (Story, Options) {
         let call = story.bulk("local", vec![write.clone()]);
         story.applied(write);
         story.answered("local", call, vec![WriteOutcome::Applied]);
-        let events = vec![Lifecycle { ticket: ticket(0, 7, 0), kind: LifecycleKind::Indexed, is_parent: true }];
+        let events =
+            vec![Lifecycle { ticket: ticket(0, 7, 0), kind: LifecycleKind::Indexed, is_parent: true, digest: 0 }];
         story.tell("local", What::LifecycleSent { events });
     };
     story.publish_only(0, "a");
@@ -220,6 +223,50 @@ fn sink(property: &str, broken: bool) -> (Story, Options) {
         _ => drop(story.applied(write("a", u64::from(!broken), 7, 0))),
     }
     (story, |options| options.actual = Some(BTreeMap::from([("a".into(), body(1))])))
+}
+
+/// Two attempts at one document, which both dropped it.
+fn attempts(property: &str, broken: bool) -> (Story, Options) {
+    let mut story = worker(false);
+    let differs = u64::from(broken && property == "ambiguous-family");
+    for (attempt, digest) in [(7, 3), (8, 3 + differs)] {
+        let told = Lifecycle { ticket: ticket(0, attempt, 0), kind: LifecycleKind::Dropped, is_parent: true, digest };
+        story.event_of("worker-1", told);
+    }
+    let conflicts = u64::from(broken && property == "outcome-conflict");
+    story.complete(RunSummary { published: 1, dropped: 1, conflicts, ..RunSummary::default() });
+    (story, |options| options.repeatable = true)
+}
+
+/// A document that a worker failed, or that two attempts of an indexer's did.
+fn letters(property: &str, broken: bool) -> (Story, Options) {
+    let mut story = worker(false);
+    let letter = |story: &mut Story| {
+        let call = story.dead_letter("worker-1", "a", ticket(0, 7, 0), Some((0, 0)));
+        story.produce_resolved("worker-1", call, vec![Ack::Ok((0, 0))]);
+    };
+    story.event("worker-1", ticket(0, 7, 0), LifecycleKind::Failed);
+    if property == "dead-letter-twice" {
+        letter(&mut story);
+        if !broken {
+            // It was taken twice under this ticket, at the second hop.
+            story.join("indexer-1", 2, "p_indexers");
+            for (consumer, epoch) in [(2, 1), (3, 2)] {
+                story.join("indexer-1", consumer, "p_indexers");
+                story.assigned("indexer-1", consumer, dest(), epoch, None);
+                story.polled("indexer-1", consumer, dest(), epoch, &[(0, "a", ticket(0, 7, 0))]);
+                story.lost("indexer-1", consumer, dest(), epoch);
+                story.release("indexer-1", consumer, epoch);
+            }
+        }
+        letter(&mut story);
+    } else if !broken {
+        letter(&mut story);
+    }
+    story.offset_committed("worker-1", source(), 1);
+    story.complete(RunSummary { published: 1, failed: 1, ..RunSummary::default() });
+    let settled: Options = |options| options.settled = true;
+    (story, if property == "dead-letter-missing" { settled } else { as_told })
 }
 
 #[test]

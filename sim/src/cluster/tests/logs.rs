@@ -256,3 +256,30 @@ proptest! {
         }
     }
 }
+
+/// What broker `to` says of the first partition, at `millis`.
+fn heard(cluster: &mut Cluster, millis: u64, to: i32) -> String {
+    let now = Instant::from_micros(millis * 1_000);
+    let offsets = Request::ListOffsets { partitions: vec![(tp(0), OffsetSpec::Latest)] };
+    let requests = [Request::Metadata { topics: Some(vec!["t".into()]) }, offsets];
+    let ids = requests.map(|request| cluster.submit(now, ConnectionId(0), BrokerId(to), request));
+    cluster.advance(now);
+    ids.map(|id| cluster.take_response(id).expect("it is not parked").1.to_string()).join(", ")
+}
+
+#[test]
+fn brokers_hear_of_a_new_topic_in_turn_and_answer_until_then_as_if_there_were_none() {
+    let config = ClusterConfig { brokers: 3, metadata_lag: Duration::from_millis(900), ..ClusterConfig::default() };
+    let mut cluster = Cluster::new(config);
+    let topics = vec![CreateTopic { name: "t".into(), partitions: 1, replication: 1 }];
+    cluster.submit(Instant::default(), ConnectionId(0), BROKER, Request::CreateTopics { topics });
+    // The last of them leads it.
+    let (unknown, known) = ("Metadata 3 brokers [t×0 UNKNOWN_TOPIC_OR_PARTITION]", "Metadata 3 brokers [t×1]");
+    let (absent, other) =
+        ("ListOffsets [t-0=-1 UNKNOWN_TOPIC_OR_PARTITION]", "ListOffsets [t-0=-1 NOT_LEADER_OR_FOLLOWER]");
+    assert_eq!(heard(&mut cluster, 1, 0), format!("{known}, {other}"));
+    assert_eq!(heard(&mut cluster, 299, 1), format!("{unknown}, {absent}"));
+    assert_eq!(heard(&mut cluster, 300, 1), format!("{known}, {other}"));
+    assert_eq!(heard(&mut cluster, 599, 2), format!("{unknown}, {absent}"));
+    assert_eq!(heard(&mut cluster, 600, 2), format!("{known}, ListOffsets [t-0=0]"));
+}
