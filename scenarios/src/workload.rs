@@ -175,7 +175,7 @@ pub struct Generated {
     /// The longest of these, milliseconds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub stuck_ms_max: u32,
-    /// Indexes among which ids are spread, a busy one over two; children live in none of them. 0 for one without a name.
+    /// Indexes among which ids are spread, each over two; children live in none of them. 0 for one without a name.
     #[serde(default, skip_serializing_if = "is_none")]
     pub indexes: u32,
 }

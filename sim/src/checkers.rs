@@ -123,7 +123,7 @@ impl Default for CheckOptions {
 pub const CHECKERS: [&str; 7] = ["completion", "letters", "offsets", "order", "placement", "polls", "sink"];
 
 /// Every property that [`check`] can report.
-pub const PROPERTIES: [&str; 26] = [
+pub const PROPERTIES: [&str; 27] = [
     "ambiguous-family",
     "commit-ahead",
     "commit-regression",
@@ -133,6 +133,7 @@ pub const PROPERTIES: [&str; 26] = [
     "counted-early",
     "dead-letter-missing",
     "dead-letter-twice",
+    "digest-missing",
     "effect-after-release",
     "epoch-start",
     "final-index",

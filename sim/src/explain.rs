@@ -49,6 +49,7 @@ pub fn meaning(property: &str) -> Option<&'static str> {
         "counted-early" => "a record was counted as complete before one attempt at it was whole",
         "dead-letter-missing" => "a document failed, and no dead letter of it is acknowledged when its run is over",
         "dead-letter-twice" => "there are more dead letters of a document than times that it was taken",
+        "digest-missing" => "an attempt told its end without a digest of what it gave",
         "effect-after-release" => "an effect of an ownership began after it was given back, or lost",
         "epoch-start" => "an ownership began beside the committed offset or the reset point, or while it was held",
         "final-index" => "at the end the index is not what the operations leave",

@@ -1,8 +1,8 @@
 //! A search index in memory that checks external versions as strictly as a real one: for local mode and for tests.
 //!
 //! [`MemoryIndex`] is pure: the time of a call is given to it. [`SharedMemoryIndex`] is the `Backend` around it. What
-//! real servers answer is in the table of [`MemoryIndex::apply`]; deletes leave tombstones, which are forgotten after the
-//! retention as `index.gc_deletes` forgets them, and with them the protection against late writes.
+//! real servers answer is in the table of [`MemoryIndex::apply`]; deletes leave tombstones, which are forgotten after
+//! the retention as `index.gc_deletes` forgets them, and with them the protection against late writes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

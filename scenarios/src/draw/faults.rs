@@ -26,7 +26,7 @@ impl Room<'_> {
             return Vec::new();
         }
         let count = match self.scenario.faults {
-            FaultSet::All if self.topology.mode == Mode::Hybrid => draws.between(4, 16),
+            FaultSet::All if self.topology.mode == Mode::Hybrid => draws.between(5, 18),
             FaultSet::All => draws.between(2, 12),
             FaultSet::EventsDeleted => 1,
             _ => draws.between(1, 6),

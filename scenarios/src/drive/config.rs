@@ -96,6 +96,5 @@ pub(crate) fn run_summary(summary: &ConnectorSummary) -> RunSummary {
         failed: sum(|tally| tally.failed),
         ambiguous: counts.ambiguous_families,
         conflicts: counts.conflicts,
-        ..RunSummary::default()
     }
 }

@@ -13,7 +13,7 @@ use super::ledgers::{
 };
 use super::queues::{DropsYieldNoOffset, Poisoned, SharedIndexQueue, SharedWorkQueue};
 use super::reports::{
-    AllSuperseded, DigestOfTheAttempt, DoneAtHandOver, DoneWithTheParent, LettersTwice, NoDeadLetter,
+    AllSuperseded, DigestOfTheAttempt, DoneAtHandOver, DoneWithTheParent, LettersTwice, NoDeadLetter, NoDigest,
     SupersededAsIndexed, WorkerBackwards,
 };
 use super::twin::TwinChild;
@@ -134,6 +134,8 @@ animals! {
         "leaves two dead letters of what failed";
     "digest-of-the-attempt", "distributed-all", ["ambiguous-family"], DigestOfTheAttempt,
         "a digest of a family that another attempt does not come to";
+    "no-digest", "distributed-all", ["digest-missing"], NoDigest,
+        "tells no digest of what an attempt gave, so that nobody can see that two differ";
     "flaky-stage", "distributed-all", ["outcome-conflict"], FlakyStage::default(),
         "a stage that drops one document in a while, whichever it is";
     "superseded-as-indexed", "distributed-all", ["summary-mismatch"], SupersededAsIndexed,

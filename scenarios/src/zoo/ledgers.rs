@@ -112,8 +112,8 @@ impl Twist for AnyLull {
 }
 
 ledger! {
-    /// Complete when the connector is through and nothing pends; a publish pends from its acknowledgement on, and nobody
-    /// waits for that.
+    /// Complete when the connector is through and nothing pends; a publish pends from its acknowledgement on, which
+    /// nobody waits for.
     WithoutAcknowledged, Heard
 }
 

@@ -9,8 +9,8 @@ use seriatim_core::messenger::{Emission, IndexerMessenger, MessengerError, Work,
 use crate::drive::any::{AnyIndexer, AnyWorker};
 use crate::drive::{Messengers, Place, Variant};
 
-/// What is done to a hand-over.
-type Twist = fn(&mut Vec<Emission>);
+/// What becomes of a hand-over.
+type Twist = fn(Vec<Emission>) -> Vec<Emission>;
 
 macro_rules! twists {
     ($($(#[$doc:meta])* $name:ident: worker $worker:expr, indexer $indexer:expr;)*) => {
@@ -35,6 +35,8 @@ twists! {
     LettersTwice: worker letters_twice, indexer letters_twice;
     /// A pipeline in which no two attempts at a record come to the same digest.
     DigestOfTheAttempt: worker digest_of_the_attempt, indexer digest_of_the_attempt;
+    /// A pipeline that tells no digest.
+    NoDigest: worker no_digest, indexer no_digest;
     /// A pipeline that takes a write that lost for one that was applied.
     SupersededAsIndexed: worker unchanged, indexer superseded_as_indexed;
     /// A pipeline that takes every write for one that lost.
@@ -47,51 +49,66 @@ twists! {
     WorkerBackwards: worker backwards, indexer unchanged;
 }
 
-fn unchanged(_: &mut Vec<Emission>) {}
-
-/// Those of foreign records stay.
-fn no_letter(emissions: &mut Vec<Emission>) {
-    for emission in emissions {
-        emission.dead_letters.retain(|letter| letter.envelope.ticket == Ticket::default());
-    }
+fn unchanged(emissions: Vec<Emission>) -> Vec<Emission> {
+    emissions
 }
 
-fn letters_twice(emissions: &mut Vec<Emission>) {
-    for emission in emissions {
+/// Those of foreign records stay.
+fn no_letter(mut emissions: Vec<Emission>) -> Vec<Emission> {
+    for emission in &mut emissions {
+        emission.dead_letters.retain(|letter| letter.envelope.ticket == Ticket::default());
+    }
+    emissions
+}
+
+fn letters_twice(mut emissions: Vec<Emission>) -> Vec<Emission> {
+    for emission in &mut emissions {
         let again = emission.dead_letters.clone();
         emission.dead_letters.extend(again);
     }
+    emissions
 }
 
-fn digest_of_the_attempt(emissions: &mut Vec<Emission>) {
+fn digest_of_the_attempt(mut emissions: Vec<Emission>) -> Vec<Emission> {
     let events = emissions.iter_mut().flat_map(|emission| &mut emission.events);
     for event in events.filter(|event| event.digest != 0) {
         event.digest = event.ticket.attempt | 1;
     }
+    emissions
 }
 
-fn superseded_as_indexed(emissions: &mut Vec<Emission>) {
+fn no_digest(mut emissions: Vec<Emission>) -> Vec<Emission> {
+    for event in emissions.iter_mut().flat_map(|emission| &mut emission.events) {
+        event.digest = 0;
+    }
+    emissions
+}
+
+fn superseded_as_indexed(mut emissions: Vec<Emission>) -> Vec<Emission> {
     for event in emissions.iter_mut().flat_map(|emission| &mut emission.events) {
         event.superseded = false;
     }
+    emissions
 }
 
-fn all_superseded(emissions: &mut Vec<Emission>) {
+fn all_superseded(mut emissions: Vec<Emission>) -> Vec<Emission> {
     let events = emissions.iter_mut().flat_map(|emission| &mut emission.events);
     for event in events.filter(|event| event.kind == EventKind::Finish) {
         event.superseded = true;
     }
+    emissions
 }
 
-fn done_at_hand_over(emissions: &mut Vec<Emission>) {
-    for emission in emissions {
+fn done_at_hand_over(mut emissions: Vec<Emission>) -> Vec<Emission> {
+    for emission in &mut emissions {
         std::mem::replace(&mut emission.claim, Claim::unfenced()).done();
     }
+    emissions
 }
 
-fn done_with_the_parent(emissions: &mut Vec<Emission>) {
+fn done_with_the_parent(emissions: Vec<Emission>) -> Vec<Emission> {
     let mut apart = Vec::with_capacity(2 * emissions.len());
-    for mut emission in emissions.drain(..) {
+    for mut emission in emissions {
         let outputs = std::mem::take(&mut emission.outputs);
         let (parents, children) = outputs.into_iter().partition(|output| output.envelope.is_parent);
         let (events, dead_letters) = (Vec::new(), Vec::new());
@@ -99,11 +116,12 @@ fn done_with_the_parent(emissions: &mut Vec<Emission>) {
         emission.outputs = parents;
         apart.push(emission);
     }
-    *emissions = apart;
+    apart
 }
 
-fn backwards(emissions: &mut Vec<Emission>) {
+fn backwards(mut emissions: Vec<Emission>) -> Vec<Emission> {
     emissions.reverse();
+    emissions
 }
 
 struct Twists {
@@ -131,9 +149,8 @@ impl<M: WorkerMessenger> WorkerMessenger for Twisted<M> {
         self.inner.poll(records_max).await
     }
 
-    async fn send(&mut self, mut emissions: Vec<Emission>) -> Result<(), MessengerError> {
-        (self.twist)(&mut emissions);
-        self.inner.send(emissions).await
+    async fn send(&mut self, emissions: Vec<Emission>) -> Result<(), MessengerError> {
+        self.inner.send((self.twist)(emissions)).await
     }
 
     fn drain(&mut self) {
@@ -150,9 +167,8 @@ impl<M: IndexerMessenger> IndexerMessenger for Twisted<M> {
         self.inner.poll(records_max).await
     }
 
-    async fn complete(&mut self, mut outcomes: Vec<Emission>) -> Result<(), MessengerError> {
-        (self.twist)(&mut outcomes);
-        self.inner.complete(outcomes).await
+    async fn complete(&mut self, outcomes: Vec<Emission>) -> Result<(), MessengerError> {
+        self.inner.complete((self.twist)(outcomes)).await
     }
 
     fn drain(&mut self) {

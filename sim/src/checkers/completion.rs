@@ -48,14 +48,21 @@ fn counted(history: &History<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-/// Where attempts have to give the same, none may differ, in what it gave or in what became of that; nor may a summary
-/// say that some did.
+/// Where attempts have to give the same, each tells a digest of what it gave, and none may differ, in that or in what
+/// became of it; nor may a summary say that some did.
 fn ambiguous(index: &HistoryIndex, found: &mut Vec<Violation>) {
     for ((_, sequence), family) in &index.families {
-        let Some(told) = family.ambiguous() else { continue };
-        let id = family.publish.map(|number| index.publishes[number].id.clone()).unwrap_or_default();
-        let words = format!("two attempts at {id} (#{sequence}) tell different digests of what they gave");
-        found.push(Violation::new(CHECKER, "ambiguous-family", words, told).about(id));
+        let id = || family.publish.map(|number| index.publishes[number].id.clone()).unwrap_or_default();
+        if let Some(told) = family.ambiguous() {
+            let words = format!("two attempts at {} (#{sequence}) tell different digests of what they gave", id());
+            found.push(Violation::new(CHECKER, "ambiguous-family", words, told).about(id()));
+        }
+        // What no worker was given has the nonce 0, and there is nothing to tell of it.
+        for (nonce, attempt) in family.attempts().filter(|(nonce, _)| *nonce != 0) {
+            let Some(at) = attempt.undigested else { continue };
+            let words = format!("the end of {} (#{sequence}/{:04x}) is told without a digest", id(), nonce & 0xffff);
+            found.push(Violation::new(CHECKER, "digest-missing", words, [at]).about(id()));
+        }
     }
     for (id, run) in &index.runs {
         let Some((at, RunSummary { ambiguous, conflicts, .. })) = run.complete else { continue };

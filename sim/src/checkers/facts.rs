@@ -181,6 +181,8 @@ pub struct Attempt {
     pub begun: Option<At>,
     /// When an event first told a digest of what it gave, and that digest.
     pub digest: Option<(At, u64)>,
+    /// When the end of its parent was first told without one.
+    pub undigested: Option<At>,
     /// What is known of its outputs, by ordinal.
     pub outputs: Outputs,
 }

@@ -298,6 +298,8 @@ impl HistoryIndex {
         }
         if lifecycle.digest != 0 {
             attempt.digest.get_or_insert((at, lifecycle.digest));
+        } else if lifecycle.is_parent {
+            attempt.undigested.get_or_insert(at);
         }
         let output = attempt.outputs.note(lifecycle.ticket.ordinal);
         match lifecycle.kind {

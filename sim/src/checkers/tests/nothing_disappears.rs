@@ -153,3 +153,18 @@ fn lanes_that_write_a_document_at_once_are_found_though_in_order() {
     // The witness begins with the publish of the later write.
     found(&violations, "write-overlap", &[2, first, first + 1]);
 }
+
+#[test]
+fn dead_letters_of_one_key_that_lie_in_two_partitions_are_found() {
+    for partitions in [[0, 0], [0, 1]] {
+        let mut story = Story::default();
+        let acked = [0, 1].map(|sequence| {
+            let call = story.dead_letter("worker-1", "a", ticket(sequence, 7, 0), Some((0, 0)));
+            story.produce_resolved("worker-1", call, vec![Ack::Ok((partitions[sequence as usize], sequence as i64))])
+        });
+        match partitions {
+            [0, 0] => story.clean(),
+            _ => story.finds("key-moved", &acked),
+        }
+    }
+}

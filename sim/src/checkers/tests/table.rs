@@ -21,7 +21,7 @@ fn told(property: &str, broken: bool) -> (Story, Options) {
         "nonmonotonic-poll" | "poll-skip" | "poll-unowned" | "epoch-start" => polls(property, broken),
         "effect-after-release" | "write-order" | "write-overlap" | "key-moved" => order(property, broken),
         "final-index" | "sink-lost-write" | "sink-nonmonotonic" => sink(property, broken),
-        "ambiguous-family" | "outcome-conflict" => attempts(property, broken),
+        "ambiguous-family" | "digest-missing" | "outcome-conflict" => attempts(property, broken),
         "dead-letter-missing" | "dead-letter-twice" => letters(property, broken),
         other => panic!("{other} has no history that violates it: tell one here"),
     }
@@ -229,7 +229,8 @@ fn sink(property: &str, broken: bool) -> (Story, Options) {
 fn attempts(property: &str, broken: bool) -> (Story, Options) {
     let mut story = worker(false);
     let differs = u64::from(broken && property == "ambiguous-family");
-    for (attempt, digest) in [(7, 3), (8, 3 + differs)] {
+    let second = if broken && property == "digest-missing" { 0 } else { 3 + differs };
+    for (attempt, digest) in [(7, 3), (8, second)] {
         let told = Lifecycle { ticket: ticket(0, attempt, 0), kind: LifecycleKind::Dropped, is_parent: true, digest };
         story.event_of("worker-1", told);
     }
