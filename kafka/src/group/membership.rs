@@ -343,24 +343,22 @@ impl<E: Env> Member<E> {
             queue.set_nonempty_callback(move || shared.for_poller.notify_one());
             readers.push(Reader { partition: new.partition.clone(), epoch: new.epoch, queue });
         }
-        take(
-            consumer,
-            self.is_cooperative,
-            &list(found.iter().map(|new| (&new.partition, Offset::Offset(new.start)))),
-        )?;
-        let mut all = lock(&self.readers);
-        let mut state = lock(&self.shared.state);
-        if state.is_over() {
-            return Ok(());
-        }
-        state.assign(found);
-        for reader in &mut readers {
-            if let Some(owned) = state.owned.get(&reader.partition) {
-                reader.epoch = owned.epoch;
+        let starts = list(found.iter().map(|new| (&new.partition, Offset::Offset(new.start))));
+        {
+            let mut state = lock(&self.shared.state);
+            if !state.is_over() {
+                // Before librdkafka has it: it may want it back, or call it lost, as soon as it has.
+                let epochs = state.assign(found);
+                readers.iter_mut().zip(epochs).for_each(|(reader, epoch)| reader.epoch = epoch);
             }
         }
+        take(consumer, self.is_cooperative, &starts)?;
+        let mut all = lock(&self.readers);
         all.list.retain(|old| readers.iter().all(|new| new.partition != old.partition));
         all.list.append(&mut readers);
+        drop(all);
+        // Those of what is gone again.
+        self.drop_readers();
         Ok(())
     }
 

@@ -134,14 +134,16 @@ impl State {
         self.fatal.get_or_insert(error);
     }
 
-    /// Takes new partitions over, and announces them; none of them too.
-    pub(super) fn assign(&mut self, mut assignments: Vec<Assignment>) {
+    /// Takes new partitions over, and announces them; none of them too. Gives their epochs, in order.
+    pub(super) fn assign(&mut self, mut assignments: Vec<Assignment>) -> Vec<Epoch> {
         for new in &mut assignments {
             new.epoch = Epoch(NEXT_EPOCH.fetch_add(1, Ordering::Relaxed));
             let owned = Owned { epoch: new.epoch, is_paused: false, is_ending: false };
             self.owned.insert(new.partition.clone(), owned);
         }
+        let epochs = assignments.iter().map(|new| new.epoch).collect();
         self.events.push_back(Polled::Assigned(assignments));
+        epochs
     }
 
     /// Begins the release of `event`: commits of its partitions are refused from here on. `None` when there is no such
@@ -183,9 +185,10 @@ mod tests {
             committed: None,
             start: 0,
         };
-        state.assign(numbers.iter().map(new).collect());
+        let epochs = state.assign(numbers.iter().map(new).collect());
         let Some(Polled::Assigned(new)) = state.events.pop_back() else { panic!("an assignment is announced") };
-        new.iter().map(|new| new.epoch).collect()
+        assert_eq!(new.iter().map(|new| new.epoch).collect::<Vec<_>>(), epochs);
+        epochs
     }
 
     fn partitions(numbers: &[i32]) -> Vec<TopicPartition> {

@@ -17,6 +17,9 @@ use super::{PATIENCE, Site};
 /// The session of members, the least that Kafka takes by default.
 pub const SESSION: Duration = Duration::from_secs(6);
 
+/// By then every broker has heard of a new topic.
+const HEARD: Duration = Duration::from_secs(20);
+
 /// A record of text.
 pub fn record(topic: &Arc<str>, partition: impl Into<Option<i32>>, key: Option<&str>, value: &str) -> Outgoing {
     let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
@@ -75,9 +78,23 @@ pub async fn outcomes<S: Site, P: Producer>(
     Ok(outcomes)
 }
 
+/// First and next offsets of partitions that exist. A broker that has not heard of a topic yet is asked again: what
+/// settled it may have asked another one.
+pub async fn all_watermarks<S: Site>(site: &S, partitions: Vec<TopicPartition>) -> Result<Vec<Watermarks>> {
+    let until = site.env().now() + HEARD;
+    loop {
+        match site.transport().admin().watermarks(partitions.clone()).await {
+            Err(error) if error.code == "UNKNOWN_TOPIC_OR_PARTITION" && site.env().now() < until => {
+                site.env().sleep(Duration::from_millis(100)).await;
+            }
+            found => return Ok(found?),
+        }
+    }
+}
+
 /// First and next offsets of one partition.
 pub async fn watermarks<S: Site>(site: &S, partition: &TopicPartition) -> Result<Watermarks> {
-    let found = site.transport().admin().watermarks(vec![partition.clone()]).await?;
+    let found = all_watermarks(site, vec![partition.clone()]).await?;
     found.first().copied().context("no watermarks")
 }
 

@@ -9,7 +9,7 @@ use seriatim_core::transport::{
 };
 
 use super::member::{Member, owning, until};
-use super::support::{at, fill, fill_each, group, log, outcomes, record, send, watermarks};
+use super::support::{all_watermarks, at, fill, fill_each, group, log, outcomes, record, send, watermarks};
 use super::{PATIENCE, Site};
 
 /// An age of metadata that passes soon.
@@ -34,10 +34,9 @@ pub async fn unknown_topic_refused<S: Site>(site: &S) -> Result<()> {
     ensure!(outcomes[0].is_ok() && outcomes[2].is_ok(), "others were refused too: {outcomes:?}");
     let refused = outcomes.remove(1).err().context("a record to an unknown partition was taken")?;
     ensure!(refused.kind == ErrorKind::Refused, "a record to an unknown partition: {refused:?}");
-    let mut counts = site.transport().admin().partition_counts(vec![topic, nowhere]).await;
-    is_refused(counts.remove(1), "UNKNOWN_TOPIC_OR_PARTITION").context("the count of an unknown topic")?;
-    ensure!(counts == [Ok(2)], "{counts:?}");
-    Ok(())
+    let mut counts = site.transport().admin().partition_counts(vec![nowhere]).await;
+    is_refused(counts.remove(0), "UNKNOWN_TOPIC_OR_PARTITION").context("the count of an unknown topic")?;
+    site.settled(&topic, 2).await
 }
 
 pub async fn topic_exists_once<S: Site>(site: &S) -> Result<()> {
@@ -49,9 +48,7 @@ pub async fn topic_exists_once<S: Site>(site: &S) -> Result<()> {
     for (outcome, code) in admin.create_topics(wanted).await.into_iter().zip(codes) {
         is_refused(outcome, code)?;
     }
-    let counts = admin.partition_counts(vec![topic]).await;
-    ensure!(counts == [Ok(2)], "the topic that exists has {counts:?} partitions");
-    Ok(())
+    site.settled(&topic, 2).await.context("the topic that exists")
 }
 
 pub async fn watermarks_tell_what_is_kept<S: Site>(site: &S) -> Result<()> {
@@ -60,10 +57,10 @@ pub async fn watermarks_tell_what_is_kept<S: Site>(site: &S) -> Result<()> {
     let admin = site.transport().admin();
     let both = || vec![at(&topic, 1), at(&topic, 0)];
     let marks = |start, end| Watermarks { start, end };
-    let found = admin.watermarks(both()).await?;
+    let found = all_watermarks(site, both()).await?;
     ensure!(found == [marks(0, 0), marks(0, 50)], "{found:?}");
     site.delete_records(at(&topic, 0), 30).await?;
-    let found = admin.watermarks(both()).await?;
+    let found = all_watermarks(site, both()).await?;
     ensure!(found == [marks(0, 0), marks(30, 50)], "after a deletion below 30: {found:?}");
     is_refused(admin.watermarks(vec![at(&topic, 2)]).await, "UNKNOWN_TOPIC_OR_PARTITION")
 }

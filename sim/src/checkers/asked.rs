@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use seriatim_core::identity::TopicPartition;
 
+use super::History;
 use super::facts::{AppliedCommit, At};
 use super::index::HistoryIndex;
-use crate::history::{Ack, Call, Event, What};
+use crate::history::{Ack, Call, CommittedOffset, Event, What};
 
 type Place = (Arc<str>, TopicPartition);
 
@@ -61,6 +62,34 @@ pub(super) fn commits(index: &HistoryIndex, events: &[Event]) -> Vec<(Place, App
     }
     applied.sort_by_key(|(_, commit)| commit.at);
     applied
+}
+
+/// Whether `after` was applied after `before` although it was asked for earlier: a broker may yet take what a
+/// connection had under way when it ended, and no answer tells. No client can help it; its cost is records read twice.
+pub(super) fn overtaken(
+    history: &History<'_>,
+    (group, partition): (&Arc<str>, &TopicPartition),
+    [before, after]: [&AppliedCommit; 2],
+) -> bool {
+    let index = history.index;
+    // The last that asked for this before it was applied, and whether it was answered.
+    let asked = |applied: &AppliedCommit| {
+        let mut last = None;
+        for (at, event) in history.events[..applied.at].iter().enumerate() {
+            let What::CommitInvoked { call, consumer, commits } = &event.what else { continue };
+            let of_this =
+                |commit: &CommittedOffset| commit.partition == *partition && Some(commit.offset) == applied.offset;
+            if index.consumers.get(consumer).is_some_and(|one| one.group == *group)
+                && let Some(number) = commits.iter().position(of_this)
+            {
+                let outcome = answer(index, history.events, *call).and_then(|outcomes| outcomes.get(number));
+                last = Some((at, outcome.is_some_and(|outcome| !matches!(outcome, Ack::Unknown(_)))));
+            }
+        }
+        last
+    };
+    let (first, late) = (asked(before), asked(after));
+    first.zip(late).is_some_and(|((first, _), (late, answered))| late < first && !answered)
 }
 
 /// Ownerships under which a commit was taken, as indices into the spans.

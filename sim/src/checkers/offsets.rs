@@ -5,7 +5,8 @@
 //! second. A record of the destination topic is finished in the second way, a record that nobody of this system wrote
 //! when its dead letter is acknowledged. What was committed past and never came to an outcome has vanished.
 //!
-//! At the end, of a run that had the time to finish, nothing lags.
+//! At the end, of a run that had the time to finish, nothing lags. A commit that was never answered, and that the
+//! broker took after later ones, is the network's doing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ const CHECKER: &str = "offsets";
 
 pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
     for ((group, partition), commits) in &history.index.commits {
-        regressions(group, partition, commits, found);
+        regressions(history, (group, partition), commits, found);
         ahead(history, group, partition, commits, found);
     }
     if history.options.settled {
@@ -35,10 +36,16 @@ pub(super) fn check(history: &History<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-fn regressions(group: &str, partition: &TopicPartition, commits: &[AppliedCommit], found: &mut Vec<Violation>) {
+fn regressions(
+    history: &History<'_>,
+    (group, partition): (&Arc<str>, &TopicPartition),
+    commits: &[AppliedCommit],
+    found: &mut Vec<Violation>,
+) {
     for pair in commits.windows(2) {
         if let (Some(before), Some(after)) = (pair[0].offset, pair[1].offset)
             && after < before
+            && !asked::overtaken(history, (group, partition), [&pair[0], &pair[1]])
         {
             let words = format!("group {group} went back on {partition} from {before} to {after}");
             let witness = [pair[0].at, pair[1].at];
@@ -140,6 +147,11 @@ fn lags(history: &History<'_>, found: &mut Vec<Violation>) {
     for (group, topic) in groups {
         for (partition, records) in index.records.iter().filter(|(partition, _)| partition.topic == *topic) {
             let commits = index.commits.get(&(group.clone(), partition.clone())).map_or(&[][..], Vec::as_slice);
+            let overtaken = |pair: &&[AppliedCommit]| {
+                pair[1].offset < pair[0].offset && asked::overtaken(history, (group, partition), [&pair[0], &pair[1]])
+            };
+            let late = commits.windows(2).rev().take_while(overtaken).count();
+            let commits = &commits[..commits.len() - late];
             let committed = commits.last().and_then(|commit| commit.offset);
             let from = committed.unwrap_or_else(|| first_read(index, group, partition));
             let from = from.max(index.log_start(partition, usize::MAX));

@@ -15,17 +15,35 @@ use crate::cluster::RequestId;
 use crate::cluster::protocol::{BrokerId, ConnectionId, Request, Response};
 use crate::executor::Sleep;
 
+/// An answer that is due so soon is slept for: who waits hears of a reset then.
+const SOON: Duration = Duration::from_millis(10);
+
 /// A connection: its requests arrive in the order in which they were sent, and it ends as a whole. An answer that does
-/// not come costs all that were under way behind it, as on a real one; an idempotent producer relies on that.
+/// not come costs all that were under way behind it, as on a real one; an idempotent producer relies on that. What was
+/// under way may still arrive when it has ended: after what is sent on the one that follows, too.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    id: ConnectionId,
+    /// Changes when it is made again.
+    id: AtomicU64,
     last_arrival: AtomicU64,
     last_due: AtomicU64,
     resets: AtomicU64,
+    /// Its age when it was last made.
+    made_at: AtomicU64,
 }
 
 impl Connection {
+    /// The connection of `age`, made now unless it stands. `count` numbers them.
+    fn at(&self, age: u64, count: &mut u64) -> ConnectionId {
+        if self.made_at.swap(age, Ordering::Relaxed) != age {
+            *count += 1;
+            self.id.store(*count, Ordering::Relaxed);
+            self.last_arrival.store(0, Ordering::Relaxed);
+            self.last_due.store(0, Ordering::Relaxed);
+        }
+        ConnectionId(self.id.load(Ordering::Relaxed))
+    }
+
     /// How often it was reset, with its node's other connections or alone.
     fn age(&self, link: &Link) -> u64 {
         self.resets.load(Ordering::Relaxed) + link.resets.load(Ordering::Relaxed)
@@ -47,8 +65,9 @@ impl Host {
     pub(crate) fn connect(&self) -> Arc<Connection> {
         let mut inner = self.shared.lock();
         inner.connections += 1;
-        let (id, zero) = (ConnectionId(inner.connections), || AtomicU64::new(0));
-        Arc::new(Connection { id, last_arrival: zero(), last_due: zero(), resets: zero() })
+        let (id, zero) = (AtomicU64::new(inner.connections), || AtomicU64::new(0));
+        let made_at = AtomicU64::new(self.life.link.resets.load(Ordering::Relaxed));
+        Arc::new(Connection { id, last_arrival: zero(), last_due: zero(), resets: zero(), made_at })
     }
 
     /// Sends `request` to broker `to`. It is on its way when this returns; the answer is awaited at most `limit`.
@@ -78,6 +97,7 @@ impl Host {
         }
         let inner = &mut *self.shared.lock();
         inner.count_call(now, &self.life);
+        let id = connection.at(trip.age, &mut inner.connections);
         let there = self.latency(inner) + inner.lateness(&request);
         trip.back = self.latency(inner);
         let arrival = (now + there).max(Instant::from_micros(connection.last_arrival.load(Ordering::Relaxed)));
@@ -87,11 +107,12 @@ impl Host {
         if lost {
             trip.stuck = Some(inner.number_stuck());
         } else {
-            trip.id = Some(inner.cluster.submit(arrival, connection.id, to, request));
+            trip.id = Some(inner.cluster.submit(arrival, id, to, request));
             // Answers come in order too, as far as none is parked.
             trip.due = (arrival + trip.back).max(Instant::from_micros(connection.last_due.load(Ordering::Relaxed)));
             connection.last_due.store(trip.due.as_micros(), Ordering::Relaxed);
             trip.set_sleep(trip.due.min(trip.give_up_at));
+            trip.stuck = (trip.due.since(now) > SOON).then(|| inner.number_stuck());
             inner.nudge(arrival + self.shared.patience());
         }
         trip
@@ -136,7 +157,7 @@ pub(crate) struct RoundTrip {
     due: Instant,
     back: Duration,
     parked: bool,
-    /// Its number among those that wait in vain.
+    /// Its number among those that wait in vain, or long: a reset wakes them. Others look soon by themselves.
     stuck: Option<u64>,
     /// An answer on its way back, and when it is here.
     answer: Option<(Instant, Response)>,

@@ -1,8 +1,10 @@
 //! An eager member: it gives up everything before each rebalance.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::join;
 use seriatim_core::identity::Epoch;
 use seriatim_core::transport::{Commit, ErrorKind, Group, GroupConfig, OffsetReset, Polled, Poller};
 use seriatim_sim::{Node, run};
@@ -53,6 +55,30 @@ fn a_joiner_waits_for_the_release_and_an_old_epoch_is_fenced() {
         assert_eq!(first.commit(&old.0, old.1, 60).await, Err(ErrorKind::Fenced));
         assert_eq!(first.commit(&old.0, kept[0].epoch, 60).await, Ok(()));
         assert_eq!(second.records().await.first().map(|record| record.position.offset), Some(40));
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_commit_on_a_connection_that_ended_may_be_applied_after_later_ones() {
+    run(1, world(), |world| async move {
+        world.create_topic("t", 1);
+        fill(&world, 10).await;
+        let mut member = Member::join(&world.node("one")).await;
+        let owned = member.assigned().await.remove(0);
+        world.slow_link("one", Duration::from_millis(300));
+        let reset = async {
+            world.sleep(Duration::from_millis(1)).await;
+            world.reset_connections("one");
+            world.slow_link("one", Duration::ZERO);
+        };
+        let (late, ()) = join(pin!(member.commit(&owned.partition, owned.epoch, 5)), pin!(reset)).await;
+        assert_eq!(late, Err(ErrorKind::UnknownOutcome));
+        assert_eq!(member.commit(&owned.partition, owned.epoch, 7).await, Ok(()));
+        let committed = || world.committed("g", "t")[&owned.partition].offset;
+        assert_eq!(committed(), 7);
+        world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(committed(), 5);
     })
     .unwrap();
 }

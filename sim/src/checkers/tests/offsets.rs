@@ -143,6 +143,33 @@ fn a_committed_offset_that_goes_back_is_found() {
 }
 
 #[test]
+fn a_commit_that_was_never_answered_may_be_applied_after_a_later_one() {
+    let told = |outcome: Ack<()>| {
+        let mut story = worker();
+        let call = story.produce("worker-1", 1, 7, "b");
+        story.produced("worker-1", call, 1);
+        let first = story.call();
+        let commits = vec![CommittedOffset { partition: source(), epoch: Epoch(1), offset: 1, metadata: "".into() }];
+        story.tell("worker-1", What::CommitInvoked { call: first, consumer: 1, commits });
+        story.tell("worker-1", What::CommitResolved { call: first, outcomes: vec![outcome] });
+        let second = story.commit("worker-1", 1, source(), 1, 2);
+        let late = story.offset_committed("worker-1", source(), 1);
+        (story, second, late)
+    };
+    let unknown = || Ack::Unknown("NETWORK_EXCEPTION".into());
+    told(unknown()).0.clean();
+    let (answered, second, late) = told(Ack::Ok(()));
+    answered.finds("commit-regression", &[second, late]);
+    // Asked for once more, it is the client's doing.
+    let (mut again, ..) = told(unknown());
+    again.commit("worker-1", 1, source(), 1, 2);
+    again.clean();
+    let before = again.events.len() - 2;
+    let back = again.commit("worker-1", 1, source(), 1, 1);
+    again.finds("commit-regression", &[before, back]);
+}
+
+#[test]
 fn the_same_offset_again_and_a_fresh_start_after_expiry_are_clean() {
     let mut story = worker();
     story.commit("worker-1", 1, source(), 1, 1);
