@@ -154,7 +154,7 @@ impl<E: Env> Member<E> {
         let mut state = lock(&self.shared.state);
         // A revocation of nothing, or of what is lost already.
         let owed = if state.unreleased.is_empty() { state.owed.take() } else { None };
-        let announced = state.announced.take();
+        let announced = state.take_announced();
         drop(state);
         if let Some(owed) = owed {
             let member = self.clone();
@@ -223,14 +223,14 @@ impl<E: Env> Member<E> {
     /// The coordinator does not know this member any more. librdkafka says so by itself, but not while it waits for a
     /// revocation to be given back.
     pub(super) fn thrown_out(&self) {
-        lock(&self.shared.state).thrown_out();
+        lock(&self.shared.state).thrown_out(self.is_cooperative);
         self.shared.changed();
     }
 
     /// Gives librdkafka what it waits for, away from the tasks: it asks its own main thread and waits for the answer.
     async fn pay(self: &Arc<Self>, owed: Owed) -> Result<(), TransportError> {
         let Some(consumer) = self.consumer() else { return Ok(()) };
-        if owed.begins_anew && self.is_cooperative {
+        if owed.begins_anew {
             drop(consumer);
             return self.begin_anew(owed).await;
         }
@@ -247,7 +247,8 @@ impl<E: Env> Member<E> {
 
     /// Closes the consumer, which believes in what is gone, and makes another.
     async fn begin_anew(self: &Arc<Self>, owed: Owed) -> Result<(), TransportError> {
-        self.end_consumer(Some(owed), None, None);
+        let announced = lock(&self.shared.state).announced.take();
+        self.end_consumer(Some(owed), announced, None);
         let make = self.maker.clone();
         let made = self.env.run_blocking(NO_COST, move || make()).await;
         let doing = || format!("joining group `{}` anew", self.config.group);
