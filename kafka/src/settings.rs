@@ -93,6 +93,9 @@ impl KafkaSettings {
     /// The configuration of a consumer, before what its own configuration says.
     pub(crate) fn consumer(&self, client_id: &str) -> ClientConfig {
         let mut config = self.base(client_id);
+        // A queue of a partition that is full is looked at again after this time. With librdkafka's second a bound that
+        // is emptied sooner leaves the consumer without work for the rest of it.
+        config.set("fetch.queue.backoff.ms", "10");
         for (key, value) in &self.consumer_properties {
             config.set(key, value);
         }

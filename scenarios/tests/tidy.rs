@@ -182,7 +182,10 @@ fn dependencies_point_one_way() {
         ("kafka", &["seriatim-core"]),
         ("ingest", &["seriatim-core", "seriatim-kafka"]),
         ("scenarios", &["seriatim-core", "seriatim-sim", "seriatim-kafka", "seriatim-kafka-dev", "seriatim-ingest"]),
-        ("benches", &["seriatim-core", "seriatim-sim", "seriatim-kafka", "seriatim-ingest", "scenarios"]),
+        (
+            "benches",
+            &["seriatim-core", "seriatim-sim", "seriatim-kafka", "seriatim-kafka-dev", "seriatim-ingest", "scenarios"],
+        ),
     ];
     for (folder, allowed) in OURS {
         for name in names(folder).unwrap_or_default() {
