@@ -109,7 +109,18 @@ pub(super) fn take<C: ConsumerContext>(
     is_cooperative: bool,
     list: &TopicPartitionList,
 ) -> KafkaResult<()> {
-    if is_cooperative { consumer.incremental_assign(list) } else { consumer.assign(list) }
+    if !is_cooperative {
+        return consumer.assign(list);
+    }
+    // One that is assigned already would make it refuse all of them.
+    let assigned = consumer.assignment()?;
+    let mut new = TopicPartitionList::new();
+    for one in list.elements() {
+        if assigned.find_partition(one.topic(), one.partition()).is_none() {
+            new.add_partition_offset(one.topic(), one.partition(), one.offset())?;
+        }
+    }
+    consumer.incremental_assign(&new)
 }
 
 /// Gives `partitions` back to librdkafka, whole: an eager member everything, whatever they are.

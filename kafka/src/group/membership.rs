@@ -154,7 +154,7 @@ impl<E: Env> Member<E> {
         let mut state = lock(&self.shared.state);
         // A revocation of nothing, or of what is lost already.
         let owed = if state.unreleased.is_empty() { state.owed.take() } else { None };
-        let announced = state.take_announced();
+        let (announced, number) = (state.announced.take(), state.announcements);
         drop(state);
         if let Some(owed) = owed {
             let member = self.clone();
@@ -164,7 +164,7 @@ impl<E: Env> Member<E> {
         }
         if let Some(announced) = announced {
             let member = self.clone();
-            self.env.spawn(async move { member.take_over(announced).await });
+            self.env.spawn(async move { member.take_over(announced, number).await });
         }
     }
 
@@ -247,8 +247,9 @@ impl<E: Env> Member<E> {
 
     /// Closes the consumer, which believes in what is gone, and makes another.
     async fn begin_anew(self: &Arc<Self>, owed: Owed) -> Result<(), TransportError> {
-        let announced = lock(&self.shared.state).announced.take();
-        self.end_consumer(Some(owed), announced, None);
+        // Nothing of it is taken over any more.
+        lock(&self.shared.state).announcements += 1;
+        self.end_consumer(Some(owed), None, None);
         let make = self.maker.clone();
         let made = self.env.run_blocking(NO_COST, move || make()).await;
         let doing = || format!("joining group `{}` anew", self.config.group);
@@ -266,13 +267,13 @@ impl<E: Env> Member<E> {
         Ok(())
     }
 
-    /// Takes an assignment over: looks up where to start, then tells librdkafka to read from there.
-    async fn take_over(self: Arc<Self>, partitions: Vec<TopicPartition>) {
+    /// Takes the assignment of that number over: looks up where to start, then tells librdkafka to read from there.
+    async fn take_over(self: Arc<Self>, partitions: Vec<TopicPartition>, number: u64) {
         // Kept through a close: librdkafka waits to hear of this assignment before it says goodbye.
         let Some(consumer) = self.consumer() else { return };
         let found = self.starts(&consumer, &partitions).await;
         let member = self.clone();
-        let assign = move || member.assign(&consumer, &partitions, found);
+        let assign = move || member.assign(&consumer, (&partitions, number), found);
         if let Err(error) = self.env.run_blocking(NO_COST, assign).await {
             self.fail_as(&error::of(&error, format!("taking partitions of group `{}` over", self.config.group)));
         }
@@ -323,15 +324,16 @@ impl<E: Env> Member<E> {
             .collect())
     }
 
-    /// Splits the queues off and tells librdkafka to read. Without starts it is only told that it was heard: the member
-    /// closes, and librdkafka waits for that.
+    /// Splits the queues off and tells librdkafka to read. Without starts, and when it is closed already, it is only
+    /// told that it was heard: it waits for that before it says goodbye.
     fn assign(
         &self,
         consumer: &Arc<Consumer>,
-        partitions: &[TopicPartition],
+        (partitions, number): (&[TopicPartition], u64),
         found: Option<Vec<Assignment>>,
     ) -> Result<(), KafkaError> {
-        let Some(found) = found else {
+        let is_current = self.consumer().is_some_and(|current| Arc::ptr_eq(&current, consumer));
+        let Some(found) = found.filter(|_| is_current) else {
             return take(consumer, self.is_cooperative, &list(partitions.iter().map(|one| (one, Offset::Invalid))));
         };
         let mut readers = Vec::with_capacity(found.len());
@@ -347,6 +349,10 @@ impl<E: Env> Member<E> {
         let starts = list(found.iter().map(|new| (&new.partition, Offset::Offset(new.start))));
         {
             let mut state = lock(&self.shared.state);
+            if state.announcements != number {
+                // A later one is in its place.
+                return Ok(());
+            }
             if !state.is_over() {
                 // Before librdkafka has it: it may want it back, or call it lost, as soon as it has.
                 let epochs = state.assign(found);
@@ -417,8 +423,10 @@ impl<E: Env> Member<E> {
 
 /// Says goodbye. librdkafka waits for the call that it is owed, and would wait for ever.
 fn close(consumer: &Consumer, is_cooperative: bool, owed: Option<Owed>, announced: Option<Vec<TopicPartition>>) {
+    let mut announced = announced;
     if let Some(owed) = owed {
         let _ = give_up(consumer, is_cooperative, &owed.partitions);
+        announced = announced.or(owed.announced);
     }
     if let Some(announced) = announced {
         let _ = take(consumer, is_cooperative, &list(announced.iter().map(|one| (one, Offset::Invalid))));

@@ -40,6 +40,8 @@ pub(super) struct Owed {
     /// librdkafka is of no use any more, and another takes its place: it does not believe that what stays of a
     /// cooperative member that was thrown out is gone too, or it went on without waiting.
     pub(super) begins_anew: bool,
+    /// What it has announced since then, and waits to be answered.
+    pub(super) announced: Option<Vec<TopicPartition>>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +58,8 @@ pub(super) struct State {
     pub(super) owed: Option<Owed>,
     /// An assignment that librdkafka has announced and that is to be taken over.
     pub(super) announced: Option<Vec<TopicPartition>>,
+    /// How many it has announced: a later one is in place of one that is still being taken over.
+    pub(super) announcements: u64,
     /// Partitions of commits that wait for their turn or for their answer.
     pub(super) commits_out: BTreeMap<u64, Vec<TopicPartition>>,
     pub(super) next_commit: u64,
@@ -120,16 +124,13 @@ impl State {
     /// rejoins when its topics have changed, whatever it waits for. Others may have by now what is owned here, and the
     /// call that it was owed would end what it now has: it is given up as a whole.
     pub(super) fn announce(&mut self, partitions: Vec<TopicPartition>) {
-        self.announced.get_or_insert_default().extend(partitions);
-        if let Some(owed) = &mut self.owed {
-            owed.begins_anew = true;
-            self.lose();
-        }
-    }
-
-    /// What is to be taken over.
-    pub(super) fn take_announced(&mut self) -> Option<Vec<TopicPartition>> {
-        if self.owed.as_ref().is_some_and(|owed| owed.begins_anew) { None } else { self.announced.take() }
+        self.announcements += 1;
+        let Some(owed) = &mut self.owed else {
+            self.announced = Some(partitions);
+            return;
+        };
+        (owed.begins_anew, owed.announced) = (true, Some(partitions));
+        self.lose();
     }
 
     /// What is owned is gone.
@@ -150,8 +151,15 @@ impl State {
         self.fatal.get_or_insert(error);
     }
 
-    /// Takes new partitions over, and announces them; none of them too. Gives their epochs, in order.
+    /// Takes new partitions over, and announces them; none of them too. Gives their epochs, in order. What was owned
+    /// already was another ownership, and is lost.
     pub(super) fn assign(&mut self, mut assignments: Vec<Assignment>) -> Vec<Epoch> {
+        let before = |new: &Assignment| Some((new.partition.clone(), self.owned.get(&new.partition)?.epoch));
+        let before: Going = assignments.iter().filter_map(before).collect();
+        if !before.is_empty() {
+            let event = self.raise(false, before.clone());
+            self.events.push_back(Polled::Lost { event, partitions: before });
+        }
         for new in &mut assignments {
             new.epoch = Epoch(NEXT_EPOCH.fetch_add(1, Ordering::Relaxed));
             let owned = Owned { epoch: new.epoch, is_paused: false, is_ending: false };
@@ -272,11 +280,33 @@ mod tests {
         assert!(!state.revoke(partitions(&[0]), false, DEADLINE));
         state.announce(partitions(&[2]));
         assert!(epochs.iter().zip([0, 1]).all(|(epoch, number)| !state.is_current(&partition(number), *epoch)));
-        assert_eq!(state.take_announced(), None);
+        assert_eq!(state.announced, None);
         assert!(matches!(state.events.back(), Some(Polled::Lost { partitions, .. }) if partitions.len() == 2));
         assert!(state.end_release(RebalanceId(0)).is_none(), "the loss is not released yet");
-        assert!(state.end_release(RebalanceId(1)).expect("the consumer ends").begins_anew);
-        assert_eq!(state.take_announced(), Some(partitions(&[2])), "to be answered when the consumer is closed");
+        let owed = state.end_release(RebalanceId(1)).expect("the consumer ends");
+        assert!(owed.begins_anew);
+        assert_eq!(owed.announced, Some(partitions(&[2])), "to be answered when the consumer is closed");
+        assert_eq!(state.announced, None);
+    }
+
+    #[test]
+    fn what_is_assigned_again_was_lost() {
+        let mut state = State::default();
+        let epochs = assigned(&mut state, &[0, 1]);
+        let again = assigned(&mut state, &[1, 2]);
+        let lost = vec![(partition(1), epochs[1])];
+        assert_eq!(state.events, [Polled::Lost { event: RebalanceId(0), partitions: lost }]);
+        assert!(state.is_current(&partition(0), epochs[0]) && state.is_current(&partition(1), again[0]));
+        assert!(state.end_release(RebalanceId(0)).is_none(), "librdkafka waits for nothing");
+        assert!(state.is_current(&partition(1), again[0]));
+    }
+
+    #[test]
+    fn a_later_assignment_is_in_place_of_one_that_was_not_taken_over() {
+        let mut state = State::default();
+        state.announce(partitions(&[0, 1]));
+        state.announce(partitions(&[1]));
+        assert_eq!((state.announced, state.announcements), (Some(partitions(&[1])), 2));
     }
 
     #[test]
