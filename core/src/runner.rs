@@ -289,7 +289,9 @@ async fn restarting<E: Env, R: Future<Output = Result<(), MessengerError>>>(
             failures = 0;
         }
         failures += 1;
-        if failures > RESTARTS_MAX || stop.is_requested() {
+        // A right or a credential that is missing is for people to mend, and at once.
+        let is_denied = matches!(&error, MessengerError::Transport(error) if error.is_denied());
+        if failures > RESTARTS_MAX || is_denied || stop.is_requested() {
             return Err(error);
         }
         env.sleep(RESTART_WAIT).await;

@@ -125,6 +125,12 @@ impl TransportError {
     pub fn new(kind: ErrorKind, code: &'static str, context: impl Into<String>) -> Self {
         TransportError { kind, code, context: context.into() }
     }
+
+    /// Whether it is this principal that is refused, for want of a right or for its credential: nothing is wrong with
+    /// what was asked, and asking again gives the same until somebody grants it.
+    pub fn is_denied(&self) -> bool {
+        self.code.ends_with("_AUTHORIZATION_FAILED") || self.code == "SASL_AUTHENTICATION_FAILED"
+    }
 }
 
 /// How to produce. Idempotence and `acks=all` are not optional.

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use tempfile::TempDir;
@@ -11,6 +11,7 @@ use crate::error::{Context, Error};
 use crate::jars::Jars;
 use crate::node::{Node, STOP_LIMIT};
 use crate::proxy::{Link, Losses};
+use crate::secured::{self, Entrance, Ports, Right};
 use crate::{Options, ports, wait};
 
 /// Starts again when another process took a port in between.
@@ -50,6 +51,9 @@ impl Cluster {
     fn try_start(options: &Options, jars: &Jars) -> Result<Cluster, Error> {
         let folder = tempfile::Builder::new().prefix("kafka-dev-").tempdir().context(|| "making a folder".into())?;
         let nodes = lay_out(folder.path(), options)?;
+        if options.secured {
+            secured::make_keys(&secured::folder(&nodes), jars)?;
+        }
         for node in &nodes {
             node.prepare(&nodes, options)?;
             node.format(jars)?;
@@ -91,6 +95,26 @@ impl Cluster {
     /// applied.
     pub fn losses(&self) -> Option<Losses> {
         self.link.as_ref().map(Link::losses)
+    }
+
+    /// The addresses behind `entrance`; `None` unless [`Options::secured`].
+    pub fn secured_bootstrap(&self, entrance: Entrance) -> Option<String> {
+        secured::bootstrap(&self.nodes, entrance)
+    }
+
+    /// The certificate that signed those of the nodes, a PEM file; there only with [`Options::secured`].
+    pub fn authority(&self) -> PathBuf {
+        secured::folder(&self.nodes).join(secured::AUTHORITY)
+    }
+
+    /// The certificate of another authority, which signed none of them.
+    pub fn foreign_authority(&self) -> PathBuf {
+        secured::folder(&self.nodes).join(secured::FOREIGN_AUTHORITY)
+    }
+
+    /// Gives `user` rights that it did not have.
+    pub fn grant(&self, user: &str, rights: &[Right<'_>]) -> Result<(), Error> {
+        secured::grant(&self.nodes[0].address(), user, rights)
     }
 
     /// The numbers of its nodes, from 1.
@@ -162,12 +186,15 @@ impl Drop for Cluster {
 
 /// The nodes of a cluster in `folder`, on free ports.
 pub(crate) fn lay_out(folder: &Path, options: &Options) -> Result<Vec<Node>, Error> {
-    let each = if options.lossy { 4 } else { 2 };
+    let (lossy, secured) = (if options.lossy { 2 } else { 0 }, if options.secured { 3 } else { 0 });
+    let each = 2 + lossy + secured;
     let found = ports::free(each * options.nodes as usize, options.first_port)?;
     let node = |(place, ports): (usize, &[u16])| {
         let id = place as u32 + 1;
         let lossy = options.lossy.then(|| (ports[2], ports[3]));
-        Node { id, port: ports[0], controller_port: ports[1], lossy, folder: folder.join(format!("node-{id}")) }
+        let secured = Ports::of(&ports[2 + if lossy.is_some() { 2 } else { 0 }..]);
+        let folder = folder.join(format!("node-{id}"));
+        Node { id, port: ports[0], controller_port: ports[1], lossy, secured, folder }
     };
     Ok(found.chunks(each).enumerate().map(node).collect())
 }

@@ -44,6 +44,14 @@ pub enum Error {
         /// The end of the tool's output.
         tail: String,
     },
+    /// Keys and certificates could not be made.
+    #[error("making keys and certificates with `{keytool}` failed; it comes with Java. Its last words:\n{tail}", keytool = keytool.display())]
+    Keys {
+        /// The tool.
+        keytool: PathBuf,
+        /// The end of its output.
+        tail: String,
+    },
     /// A node ended while it was awaited.
     #[error("node {node} ended instead of starting; the end of {log}:\n{tail}", log = log.display())]
     Ended {

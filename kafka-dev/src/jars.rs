@@ -95,6 +95,11 @@ impl Jars {
         Ok(command)
     }
 
+    /// The `keytool` of the same Java.
+    pub(crate) fn keytool(&self) -> PathBuf {
+        self.java.with_file_name("keytool")
+    }
+
     /// All jars in order: an archive of classes holds for the very path that it was made with.
     fn class_path(&self) -> Result<String, Error> {
         let entries = fs::read_dir(&self.folder).context(|| format!("reading {}", self.folder.display()))?;

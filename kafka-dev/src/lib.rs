@@ -23,6 +23,7 @@ mod jars;
 mod node;
 mod ports;
 mod proxy;
+pub mod secured;
 mod standing;
 pub mod testing;
 mod wait;
@@ -49,11 +50,14 @@ pub struct Options {
     pub first_port: Option<u16>,
     /// Whether the nodes can be reached over a link that loses answers too ([`Cluster::lossy_bootstrap`]).
     pub lossy: bool,
+    /// Whether there are listeners with TLS and SASL beside the plain one, and rights are asked for ([`secured`]).
+    pub secured: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { nodes: 1, version: VERSION.into(), properties: Vec::new(), first_port: None, lossy: false }
+        let version = VERSION.into();
+        Options { nodes: 1, version, properties: Vec::new(), first_port: None, lossy: false, secured: false }
     }
 }
 

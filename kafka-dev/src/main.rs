@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use seriatim_kafka_dev::secured::{Entrance, Operation, Right, USERS, password};
 use seriatim_kafka_dev::{Cluster, Options, Standing, VERSION};
 
 /// Starts a real Apache Kafka on 127.0.0.1, from jars that Maven brings.
@@ -46,6 +47,18 @@ enum Action {
         /// The first free ports from here up are taken.
         #[arg(long, default_value_t = 19_092)]
         port: u16,
+        /// With listeners for TLS and SASL too, users, and rights: by these, who was granted nothing may do nothing.
+        #[arg(long)]
+        secured: bool,
+    },
+    /// Gives a user of a secured cluster all rights on the topics and groups whose names begin so.
+    Grant {
+        #[command(flatten)]
+        place: Place,
+        /// The user.
+        user: String,
+        /// The beginning of the names.
+        prefix: String,
     },
     /// Stops all nodes; their data stays.
     Stop {
@@ -78,7 +91,28 @@ enum Action {
         /// Version of Kafka, 4.0 or later.
         #[arg(long, default_value = VERSION)]
         version: String,
+        /// With listeners for TLS and SASL too, users, and rights.
+        #[arg(long)]
+        secured: bool,
     },
+}
+
+/// Says how clients come in by listeners other than the plain one.
+fn tell(entrances: impl IntoIterator<Item = (Entrance, String)>, authority: &std::path::Path) {
+    for (entrance, address) in entrances {
+        eprintln!("security.protocol={}  {address}", entrance.protocol());
+    }
+    eprintln!("ssl.ca.location={}", authority.display());
+    for user in USERS {
+        eprintln!("sasl.username={user} sasl.password={}", password(user));
+    }
+}
+
+/// What any part of a pipeline may have to do.
+fn all_rights(prefix: &str) -> Vec<Right<'_>> {
+    let all = [Operation::Read, Operation::Write, Operation::Create, Operation::Delete, Operation::Describe];
+    let topics = all.map(|operation| Right::topic(operation, prefix).prefixed());
+    topics.into_iter().chain([Right::group(Operation::Read, prefix).prefixed()]).collect()
 }
 
 fn main() -> ExitCode {
@@ -93,8 +127,17 @@ fn main() -> ExitCode {
 
 fn execute(action: Action) -> anyhow::Result<ExitCode> {
     match action {
-        Action::Start { place, nodes, version, port } => {
-            println!("{}", place.standing().start(nodes, version.as_deref(), port)?);
+        Action::Start { place, nodes, version, port, secured } => {
+            let standing = place.standing();
+            println!("{}", standing.start(nodes, version.as_deref(), port, secured)?);
+            if let Some(authority) = standing.authority()? {
+                tell(standing.entrances()?, &authority);
+            }
+        }
+        Action::Grant { place, user, prefix } => {
+            anyhow::ensure!(USERS.contains(&&*user), "there is no user {user}; there are {}", USERS.join(", "));
+            place.standing().grant(&user, &all_rights(&prefix))?;
+            println!("granted {user} all on topics and groups {prefix}*");
         }
         Action::Stop { place } => match place.standing().stop()? {
             0 => println!("nothing was up"),
@@ -121,9 +164,13 @@ fn execute(action: Action) -> anyhow::Result<ExitCode> {
             true => println!("wiped"),
             false => println!("there was no cluster"),
         },
-        Action::Run { nodes, version } => {
-            let mut cluster = Cluster::start(&Options { nodes, version, ..Options::default() })?;
+        Action::Run { nodes, version, secured } => {
+            let mut cluster = Cluster::start(&Options { nodes, version, secured, ..Options::default() })?;
             println!("{}", cluster.bootstrap());
+            if secured {
+                let entrances = Entrance::ALL.into_iter();
+                tell(entrances.filter_map(|one| Some((one, cluster.secured_bootstrap(one)?))), &cluster.authority());
+            }
             eprintln!("in {}; ends with this command", cluster.folder().display());
             while cluster.nodes().all(|node| cluster.is_up(node)) {
                 std::thread::park_timeout(std::time::Duration::from_millis(500));

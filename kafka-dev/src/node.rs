@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::error::{Context, Error, tail};
 use crate::jars::Jars;
+use crate::secured::{self, Ports};
 use crate::{Options, ports, wait};
 
 /// Any 16 bytes in base64 would do.
@@ -31,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) controller_port: u16,
     /// Where clients think that it is when they come over the lossy link, and where it is.
     pub(crate) lossy: Option<(u16, u16)>,
+    /// Where the listeners with TLS and SASL are.
+    pub(crate) secured: Option<Ports>,
     pub(crate) folder: PathBuf,
 }
 
@@ -76,6 +79,12 @@ impl Node {
             listeners += &format!(",LOSSY://{host}:{back}");
             advertised += &format!(",LOSSY://{host}:{front}");
         }
+        let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOSSY:PLAINTEXT".to_owned();
+        if let Some(ports) = self.secured {
+            listeners += &ports.listeners();
+            advertised += &ports.listeners();
+            protocols += secured::PROTOCOLS;
+        }
         let mut all: Vec<(&str, String)> = vec![
             ("process.roles", "broker,controller".into()),
             ("node.id", self.id.to_string()),
@@ -83,7 +92,7 @@ impl Node {
             ("controller.listener.names", "CONTROLLER".into()),
             ("listeners", listeners),
             ("advertised.listeners", advertised),
-            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOSSY:PLAINTEXT".into()),
+            ("listener.security.protocol.map", protocols),
             ("inter.broker.listener.name", "PLAINTEXT".into()),
             ("log.dirs", self.folder.join("data").display().to_string()),
             ("default.replication.factor", copies.to_string()),
@@ -115,6 +124,9 @@ impl Node {
             ("log.cleaner.dedupe.buffer.size", "16777216"),
         ];
         all.extend(small.map(|(name, value)| (name, value.to_owned())));
+        if self.secured.is_some() {
+            all.extend(secured::properties(&secured::folder(cluster)));
+        }
         all.extend(options.properties.iter().map(|(name, value)| (name.as_str(), value.clone())));
         all.iter().fold(String::new(), |mut text, (name, value)| {
             // Of a name given twice the later value holds.
@@ -142,6 +154,9 @@ impl Node {
             java.arg(format!("-XX:SharedArchiveFile={}", jars.archive().display()));
         }
         java.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_path());
+        if self.secured.is_some() {
+            java.args(secured::scram_users());
+        }
         let mut tool = printing_to(&mut java, &path)?;
         let ended = wait::until(FORMAT_LIMIT, || tool.try_wait().ok().flatten());
         if ended.is_some_and(|status| status.success()) {
@@ -208,7 +223,7 @@ impl Node {
 }
 
 /// Starts `command` in a process group of its own, with nothing to read, printing to `path`.
-fn printing_to(command: &mut Command, path: &Path) -> Result<Child, Error> {
+pub(crate) fn printing_to(command: &mut Command, path: &Path) -> Result<Child, Error> {
     let output = File::create(path).context(|| format!("making {}", path.display()))?;
     let errors = output.try_clone().context(|| format!("opening {}", path.display()))?;
     command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
@@ -230,7 +245,7 @@ fn try_train(jars: &Jars) -> Result<(), Error> {
     let folder = tempfile::Builder::new().prefix("kafka-dev-").tempdir().context(|| "making a folder".into())?;
     let found = ports::free(2, None)?;
     let (port, controller_port) = (found[0], found[1]);
-    let node = Node { id: 1, port, controller_port, lossy: None, folder: folder.path().join("node-1") };
+    let node = Node { id: 1, port, controller_port, lossy: None, secured: None, folder: folder.path().join("node-1") };
     node.prepare(std::slice::from_ref(&node), &Options::default())?;
     node.format(jars)?;
     let part = jars.archive().with_extension("part");

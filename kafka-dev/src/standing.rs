@@ -8,9 +8,12 @@ use crate::cluster::{bootstrap, lay_out};
 use crate::error::{Context, Error};
 use crate::jars::Jars;
 use crate::node::{Node, STOP_LIMIT, signal};
+use crate::secured::{self, Entrance, Ports};
 use crate::{Options, wait};
 
 const DESCRIPTION: &str = "cluster";
+/// In a description: its nodes have the listeners of [`secured`].
+const SECURED: &str = "secured";
 
 /// A cluster in a folder of the user's.
 #[derive(Debug)]
@@ -60,6 +63,8 @@ impl Standing {
         let read = || {
             let mut words = text.split_whitespace();
             let version = words.next()?.to_owned();
+            let mut words = words.peekable();
+            let each = if words.next_if_eq(&SECURED).is_some() { 5 } else { 2 };
             let ports: Vec<u16> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
             let node = |(place, ports): (usize, &[u16])| {
                 let id = place as u32 + 1;
@@ -68,11 +73,12 @@ impl Standing {
                     port: ports[0],
                     controller_port: ports[1],
                     lossy: None,
+                    secured: Ports::of(&ports[2..]),
                     folder: folder.join(format!("node-{id}")),
                 }
             };
-            let is_whole = !ports.is_empty() && ports.len().is_multiple_of(2);
-            is_whole.then(|| Description { version, nodes: ports.chunks(2).enumerate().map(node).collect() })
+            let is_whole = !ports.is_empty() && ports.len().is_multiple_of(each);
+            is_whole.then(|| Description { version, nodes: ports.chunks(each).enumerate().map(node).collect() })
         };
         let unread = || Error::Refused(format!("{} is not what this command wrote; wipe it", path.display()));
         read().map(Some).ok_or_else(unread)
@@ -82,25 +88,38 @@ impl Standing {
         fs::create_dir_all(&self.folder).context(|| format!("making {}", self.folder.display()))?;
         let folder = self.folder.canonicalize().context(|| format!("finding {}", self.folder.display()))?;
         let nodes = lay_out(&folder, options)?;
-        let ports: Vec<String> = nodes.iter().map(|node| format!("{} {}", node.port, node.controller_port)).collect();
+        let mut words = vec![options.version.clone()];
+        words.extend(options.secured.then(|| SECURED.to_owned()));
+        for node in &nodes {
+            let secured = node.secured.map(|ports| ports.all()).unwrap_or_default();
+            words.extend([node.port, node.controller_port].into_iter().chain(secured).map(|port| port.to_string()));
+        }
         let path = self.folder.join(DESCRIPTION);
-        let text = format!("{} {}\n", options.version, ports.join(" "));
+        let text = format!("{}\n", words.join(" "));
         fs::write(&path, text).context(|| format!("writing {}", path.display()))?;
         Ok(Description { version: options.version.clone(), nodes })
     }
 
     /// Starts what is not up, and waits until it serves. Gives the bootstrap addresses. `nodes` and `version` must be
-    /// those that the cluster was made with, where given.
-    pub fn start(&self, nodes: Option<u32>, version: Option<&str>, first_port: u16) -> Result<String, Error> {
+    /// those that the cluster was made with, where given; with `secured` it must have been made so.
+    pub fn start(
+        &self,
+        nodes: Option<u32>,
+        version: Option<&str>,
+        first_port: u16,
+        secured: bool,
+    ) -> Result<String, Error> {
         let description = match self.describe()? {
             Some(found) => {
                 let other = nodes.is_some_and(|nodes| nodes as usize != found.nodes.len())
-                    || version.is_some_and(|version| version != found.version);
+                    || version.is_some_and(|version| version != found.version)
+                    || secured && found.nodes.iter().any(|node| node.secured.is_none());
                 if other {
                     let (count, version) = (found.nodes.len(), found.version);
                     let place = self.folder.display();
+                    let how = if found.nodes.iter().any(|node| node.secured.is_some()) { "secured" } else { "plain" };
                     return Err(Error::Refused(format!(
-                        "{place} holds {count} node(s) of Kafka {version}; wipe it first, or take another --dir"
+                        "{place} holds {count} {how} node(s) of Kafka {version}; wipe it first, or take another --dir"
                     )));
                 }
                 found
@@ -108,13 +127,17 @@ impl Standing {
             None => {
                 let base = Options::default();
                 let version = version.map_or(base.version, str::to_owned);
-                let options = Options { nodes: nodes.unwrap_or(1), version, first_port: Some(first_port), ..base };
+                let (nodes, first_port) = (nodes.unwrap_or(1), Some(first_port));
+                let options = Options { nodes, version, first_port, secured, ..base };
                 options.check()?;
                 Jars::resolve(&options.version)?;
                 self.make(&options)?
             }
         };
         let jars = Jars::resolve(&description.version)?;
+        if description.nodes.iter().any(|node| node.secured.is_some()) {
+            secured::make_keys(&secured::folder(&description.nodes), &jars)?;
+        }
         let mut started = Vec::new();
         for node in description.nodes.iter().filter(|node| pid(node).is_none()) {
             node.prepare(&description.nodes, &Options::default())?;
@@ -128,6 +151,29 @@ impl Standing {
             node.await_ready(process)?;
         }
         Ok(bootstrap(&description.nodes))
+    }
+
+    /// How clients reach it by each of the listeners with TLS and SASL; empty without them.
+    pub fn entrances(&self) -> Result<Vec<(Entrance, String)>, Error> {
+        let nodes = self.describe()?.map(|found| found.nodes).unwrap_or_default();
+        let address = |entrance: Entrance| Some((entrance, secured::bootstrap(&nodes, entrance)?));
+        Ok(if nodes.is_empty() { Vec::new() } else { Entrance::ALL.into_iter().filter_map(address).collect() })
+    }
+
+    /// The certificate that signed those of its nodes, where it has listeners with TLS.
+    pub fn authority(&self) -> Result<Option<PathBuf>, Error> {
+        let nodes = self.describe()?.map(|found| found.nodes).unwrap_or_default();
+        let has = nodes.iter().any(|node| node.secured.is_some());
+        Ok(has.then(|| secured::folder(&nodes).join(secured::AUTHORITY)))
+    }
+
+    /// Gives one of [`secured::USERS`] rights that it did not have.
+    pub fn grant(&self, user: &str, rights: &[secured::Right<'_>]) -> Result<(), Error> {
+        let nodes = self.describe()?.map(|found| found.nodes).unwrap_or_default();
+        match nodes.iter().find(|node| pid(node).is_some()) {
+            Some(node) => secured::grant(&node.address(), user, rights),
+            None => Err(Error::Refused(format!("no node of {} is up; start it first", self.folder.display()))),
+        }
     }
 
     /// Its nodes; none when there is no cluster.

@@ -50,6 +50,20 @@ pub fn three_brokers() -> Option<&'static str> {
     addresses(SHARED.get_or_init(start))
 }
 
+/// A cluster of one node with TLS, SASL, users and rights ([`crate::secured`]) that all tests of this binary share, as
+/// [`broker`]; `SERIATIM_KAFKA` is not asked.
+///
+/// # Panics
+/// As [`broker`] does.
+pub fn secured() -> Option<&'static Cluster> {
+    static SHARED: OnceLock<Result<Cluster, Error>> = OnceLock::new();
+    let start = || Cluster::start(&Options { secured: true, ..Options::default() });
+    match SHARED.get_or_init(start) {
+        Ok(cluster) => Some(cluster),
+        Err(error) => skip(error),
+    }
+}
+
 /// Addresses, and what is behind them. Statics are not dropped: the guards of its servers end it with this process.
 type Started = Result<(String, Option<Cluster>), Error>;
 type Shared = OnceLock<Started>;

@@ -1,6 +1,7 @@
 //! What a program asks of the cluster itself: topics, offsets, and what groups have committed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic as RdNewTopic, ResourceSpecifier};
 use rdkafka::admin::{TopicReplication, TopicResult};
@@ -13,6 +14,11 @@ use seriatim_core::transport::{Admin, Committed, ErrorKind, NewTopic, TransportE
 use crate::client::{self, PlainContext, check_topic, list};
 use crate::cluster::{Cluster, Lookup};
 use crate::{NO_COST, error};
+
+/// How long groups may take to lose their last members, before [`KafkaAdmin::remove_all`] gives up.
+const EMPTY_LIMIT: Duration = Duration::from_secs(60);
+/// Time between two tries.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The admin client of a Kafka cluster. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -57,6 +63,62 @@ impl<E: Env> KafkaAdmin<E> {
         check_topic(topic, &doing)?;
         let answer = self.cluster.admin()?.delete_topics(&[topic], &self.options()).await;
         only(answer, &doing)
+    }
+
+    /// Deletes every topic and every consumer group whose name begins with `prefix`: for programs that must leave
+    /// nothing behind. Groups are waited for until the sessions of members that died have ended. Gives the names.
+    pub async fn remove_all(&self, prefix: &str) -> Result<Vec<String>, TransportError> {
+        let doing = format!("deleting all topics and groups whose names begin with `{prefix}`");
+        if prefix.is_empty() {
+            let context = format!("{doing}: an empty prefix is every name");
+            return Err(TransportError::new(ErrorKind::Refused, "INVALID_REQUEST", context));
+        }
+        let (started, mut removed) = (self.env.now(), Vec::new());
+        loop {
+            let (topics, groups) = self.names(prefix).await?;
+            if topics.is_empty() && groups.is_empty() {
+                removed.sort();
+                removed.dedup();
+                return Ok(removed);
+            }
+            let (admin, options) = (self.cluster.admin()?, self.options());
+            let mut last = None;
+            for topic in &topics {
+                match only(admin.delete_topics(&[topic], &options).await, &doing) {
+                    Ok(()) => removed.push(topic.clone()),
+                    // Every broker hears of it, one after the other.
+                    Err(error) if error.code == "UNKNOWN_TOPIC_OR_PARTITION" => {}
+                    Err(error) => last = Some(error),
+                }
+            }
+            for group in &groups {
+                match only(admin.delete_groups(&[group], &options).await, &doing) {
+                    Ok(()) => removed.push(group.clone()),
+                    Err(error) => last = Some(error),
+                }
+            }
+            if self.env.now().since(started) > EMPTY_LIMIT {
+                return Err(
+                    last.unwrap_or_else(|| TransportError::new(ErrorKind::Retriable, "REQUEST_TIMED_OUT", doing))
+                );
+            }
+            self.env.sleep(TRY_AGAIN).await;
+        }
+    }
+
+    /// Topics and groups whose names begin with `prefix`.
+    async fn names(&self, prefix: &str) -> Result<(Vec<String>, Vec<String>), TransportError> {
+        let (prefix, limit) = (prefix.to_owned(), self.cluster.settings.request_limit);
+        let names = move |lookup: &Lookup| {
+            let client = rdkafka::consumer::Consumer::client(lookup);
+            let doing = || "listing topics and groups".to_owned();
+            let metadata = client.fetch_metadata(None, limit).map_err(|error| error::of(&error, doing()))?;
+            let groups = client.fetch_group_list(None, limit).map_err(|error| error::of(&error, doing()))?;
+            let own = |name: &str| name.starts_with(&prefix).then(|| name.to_owned());
+            let topics = metadata.topics().iter().filter_map(|topic| own(topic.name())).collect();
+            Ok((topics, groups.groups().iter().filter_map(|group| own(group.name())).collect()))
+        };
+        self.look_up(self.cluster.lookup(), names).await
     }
 
     /// Deletes the records of `partition` below `before`; its first offset afterwards.
@@ -112,8 +174,8 @@ fn of_new_topic(topic: &NewTopic) -> RdNewTopic<'_> {
     RdNewTopic::new(&topic.name, partitions, TopicReplication::Fixed(i32::from(topic.replication)))
 }
 
-/// The result of a request about one topic.
-fn only(answer: KafkaResult<Vec<TopicResult>>, doing: &str) -> Result<(), TransportError> {
+/// The result of a request about one topic or group.
+fn only<T>(answer: KafkaResult<Vec<Result<T, (T, RDKafkaErrorCode)>>>, doing: &str) -> Result<(), TransportError> {
     match answer {
         Ok(results) => match results.into_iter().next() {
             Some(Ok(_)) => Ok(()),

@@ -1,5 +1,6 @@
 //! A consumer of given partitions from given offsets, outside any group.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::{NO_COST, error};
 const TICK: Duration = Duration::from_millis(100);
 /// Events that are taken off the queue at a time.
 const EVENTS_MAX: usize = 16;
+/// How long opening waits for a broker to describe the topics.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 struct Part {
     partition: TopicPartition,
@@ -73,6 +76,8 @@ impl<E: Env> KafkaAssigned<E> {
         config.set("topic.metadata.propagation.max.ms", "5000");
         let woken = Arc::new(Notify::new());
         let notify = woken.clone();
+        let request_limit = cluster.settings.request_limit;
+        let topics: BTreeSet<_> = from.iter().map(|(partition, _)| partition.topic.clone()).collect();
         let make = move || -> Result<_, KafkaError> {
             let mut consumer = Lookup::from_config_and_context(&config, PlainContext::default())?;
             let wake = notify.clone();
@@ -93,7 +98,8 @@ impl<E: Env> KafkaAssigned<E> {
         };
         let made = env.run_blocking(NO_COST, make).await;
         let (consumer, parts) = made.map_err(|error| error::of(&error, doing))?;
-        let request_limit = cluster.settings.request_limit;
+        let (asked, limit) = (consumer.clone(), request_limit.min(LOOK_LIMIT));
+        env.run_blocking(NO_COST, move || look_for_denials(&asked, &topics, limit)).await?;
         let consumer = Some(consumer);
         let copier = Copier::default();
         Ok(KafkaAssigned { env, consumer, parts, copier, woken, request_limit, turn: 0, out_of_range: None })
@@ -176,6 +182,20 @@ impl<E: Env> KafkaAssigned<E> {
         let assigned = self.env.run_blocking(NO_COST, again).await;
         assigned.map_err(|error| error::of(&error, format!("reading {partition} from its start")))
     }
+}
+
+/// Refuses topics that a broker does not even describe to this principal. librdkafka tells a consumer by assignment of
+/// what it may not fetch, but not of this: it would wait for ever. Whatever else is wrong shows later.
+fn look_for_denials(consumer: &Lookup, topics: &BTreeSet<Arc<str>>, limit: Duration) -> Result<(), TransportError> {
+    for topic in topics {
+        match client::partition_count(consumer.client(), topic, limit) {
+            Err(error) if error.code == error::name(RDKafkaErrorCode::TopicAuthorizationFailed) => return Err(error),
+            // Nobody answers now: the rest would take as long again.
+            Err(error) if error.kind == ErrorKind::Retriable => break,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether a broker does not let this principal read.

@@ -116,16 +116,24 @@ impl Cluster {
                 Err(error) => last = error.rdkafka_error_code().unwrap_or(last),
             }
             serve(&client);
-            // A refused credential is refused again.
-            if matches!(self.complaints.last(), Some((RDKafkaErrorCode::Authentication, _))) {
+            // A refused credential or certificate is refused again.
+            if matches!(self.complaints.last(), Some((RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL, _))) {
                 break;
             }
+        }
+        if let Some((RDKafkaErrorCode::SSL, reason)) = self.complaints.last() {
+            let doing = format!("reaching Kafka at {} over TLS: {reason}", self.settings.bootstrap);
+            let error = error::of_code(RDKafkaErrorCode::SSL, doing);
+            return Err(TransportError { kind: ErrorKind::Refused, ..error });
         }
         let doing = format!("reaching Kafka at {} for {:?}", self.settings.bootstrap, self.settings.connect_limit);
         let error = self.complaints.explain(error::of_code(last, doing));
         // Nothing says that it is there at all.
         let kind = ErrorKind::Refused;
-        let context = format!("{}; check the address, and that a broker listens there", error.context);
+        let context = format!(
+            "{}; check the address, that a broker listens there, and that `security.protocol` is that of its listener",
+            error.context
+        );
         Err(match error.code {
             "SASL_AUTHENTICATION_FAILED" => error,
             _ => TransportError { kind, code: "BROKER_NOT_AVAILABLE", context },

@@ -203,7 +203,10 @@ fn hint(code: Code) -> Option<&'static str> {
         Code::TopicAuthorizationFailed => "grant this principal access to the topic",
         Code::GroupAuthorizationFailed => "grant this principal READ on the group",
         Code::ClusterAuthorizationFailed => "grant this principal CREATE or IDEMPOTENT_WRITE on the cluster",
-        Code::Authentication | Code::SaslAuthenticationFailed => "check `sasl.username` and `sasl.password`",
+        Code::SSL => "check `ssl.ca.location`, the host's name in its certificate, and that the listener is one of TLS",
+        Code::Authentication | Code::SaslAuthenticationFailed => {
+            "check `sasl.username`, `sasl.password` and `sasl.mechanism`"
+        }
         Code::MessageSizeTooLarge => "see `message.max.bytes` of the producer and `max.message.bytes` of the topic",
         Code::FencedInstanceId => "another member has the same `group.instance.id`",
         Code::InconsistentGroupProtocol => "the members of the group have no assignor in common",

@@ -96,6 +96,26 @@ fn an_admin_creates_counts_grows_and_deletes() {
 }
 
 #[test]
+fn an_admin_removes_what_begins_with_a_name_and_waits_for_a_member_that_died() {
+    with_broker("an_admin_removes_what_begins_with_a_name", 90, async |world| {
+        let (admin, prefix) = (world.transport.admin(), unique("mine"));
+        let (topic, other) = (Arc::<str>::from(format!("{prefix}-a")), world.topic(1).await);
+        let new = NewTopic { name: topic.clone(), partitions: 1, replication: 1 };
+        admin.create_topic(new, &[]).await.expect("a new topic");
+        world.seen(&topic, 1).await;
+        let mut member = world.join(GroupConfig { group: format!("{prefix}-group"), ..group(&topic) }).await;
+        member.until_assigned(1).await;
+        // No goodbye.
+        drop(member);
+        assert_eq!(admin.remove_all(&prefix).await, Ok(vec![topic.to_string(), format!("{prefix}-group")]));
+        assert_eq!(admin.remove_all(&prefix).await, Ok(Vec::new()));
+        world.seen(&other, 1).await;
+        let error = admin.remove_all("").await.expect_err("everything");
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
+    });
+}
+
+#[test]
 fn offsets_and_their_metadata_are_committed_and_read_back() {
     with_broker("offsets_and_their_metadata_are_committed_and_read_back", 60, async |world| {
         let topic = world.topic(2).await;

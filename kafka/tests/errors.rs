@@ -264,3 +264,51 @@ async fn a_release_waits_for_commits_that_are_out_and_later_ones_are_fenced() {
     cluster.broker_round_trip_time(1, Duration::ZERO).expect("fast");
     second.stop().await;
 }
+
+/// Thrown out while it takes an assignment over, at one moment or another: what it was told it has, it is told to have
+/// lost before it is told again that it has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_thrown_out_while_it_takes_over_is_told_so() {
+    let topic: Arc<str> = "taking".into();
+    for (assignor, millis) in [(Assignor::CooperativeSticky, 0), (Assignor::Range, 250)] {
+        let (cluster, transport) = slow_cluster(&topic).await;
+        let config = GroupConfig { assignors: vec![assignor], ..group(&topic) };
+        cluster.broker_round_trip_time(1, Duration::from_millis(millis)).expect("slow");
+        let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID;
+        cluster.request_errors(RDKafkaApiKey::Heartbeat, &[unknown]);
+        let mut member = join(transport, config).await;
+        let (mut owned, mut calm) = (std::collections::BTreeMap::new(), 0);
+        let until = member.env.now() + Duration::from_secs(30);
+        // Until it has been calm for as long as several heartbeats take.
+        while calm < 10 || owned.len() < 2 {
+            assert!(member.env.now() < until, "{assignor:?}, {millis} ms: it owns {owned:?}");
+            calm += 1;
+            let polled = member.poll().await;
+            if !matches!(polled, Polled::Records(_)) {
+                calm = 0;
+            }
+            match polled {
+                Polled::Assigned(new) => {
+                    for one in new {
+                        let before = owned.insert(one.partition.clone(), one.epoch);
+                        assert_eq!(before, None, "{assignor:?}, {millis} ms: {} came twice", one.partition);
+                    }
+                }
+                Polled::Revoking { event, partitions, .. } | Polled::Lost { event, partitions } => {
+                    for (partition, epoch) in partitions {
+                        assert_eq!(owned.remove(&partition), Some(epoch), "{assignor:?}, {millis} ms");
+                    }
+                    member.group.release(event).await.expect("released");
+                }
+                Polled::Records(_) => {}
+            }
+        }
+        for partition in 0..2 {
+            let epoch = owned[&TopicPartition::new(topic.clone(), partition)];
+            let partition = TopicPartition::new(topic.clone(), partition);
+            let commit = Commit { partition, epoch, offset: 0, metadata: String::new() };
+            assert_eq!(member.group.commit(vec![commit]).await, [Ok(())], "{assignor:?}, {millis} ms");
+        }
+        member.group.leave().await;
+    }
+}

@@ -487,3 +487,66 @@ fn a_poll_that_is_given_up_loses_nothing() {
         assert!(given_up > 10, "only {given_up} polls were given up");
     });
 }
+
+/// librdkafka rejoins when it sees that a topic has grown, and waits for no revocation: what was to be given back is
+/// gone then, and is told as lost.
+#[test]
+fn growth_in_a_drain_is_a_loss_and_ends_with_every_partition_owned_once() {
+    for assignor in [Assignor::Range, Assignor::CooperativeSticky] {
+        with_broker("growth_in_a_drain_is_a_loss", 90, async |world| {
+            let topic = world.topic(2).await;
+            let config = GroupConfig { assignors: vec![assignor], ..group(&topic) };
+            let (mut first, second) = first_and_second(&world, &config, 2).await;
+            let polled = first.until(20, is_revoking).await;
+            let (event, partitions, _) = revoking(&polled);
+            world.transport.admin().create_partitions(&topic, 4).await.expect("it grows");
+            let commit = |(partition, epoch): (TopicPartition, Epoch)| Commit {
+                partition,
+                epoch,
+                offset: 0,
+                metadata: String::new(),
+            };
+            let commits: Vec<_> = partitions.into_iter().map(commit).collect();
+            // Until it is released, or lost, nobody else has it.
+            let (mut released, until) = (vec![event], world.env.now() + Duration::from_secs(6));
+            while world.env.now() < until && released.len() == 1 {
+                match first.poll().await {
+                    Polled::Lost { event, .. } => released.push(event),
+                    Polled::Revoking { event, .. } => released.push(event),
+                    Polled::Records(records) => assert_eq!(records, []),
+                    other @ Polled::Assigned(_) => panic!("{assignor:?}: {other:?} before the release"),
+                }
+            }
+            let lost = first.group.commit(commits).await.iter().all(Result::is_err);
+            assert!(lost || second.assigned() == 0, "{assignor:?}: owned twice");
+            for event in released {
+                first.group.release(event).await.expect("released");
+            }
+            let until = world.env.now() + Duration::from_secs(30);
+            while first.assigned.len() + second.assigned() < 4 || first.assigned.is_empty() {
+                assert!(world.env.now() < until, "{assignor:?}: {:?} and {}, not 4", first.assigned, second.assigned());
+                if let Polled::Revoking { event, .. } | Polled::Lost { event, .. } = first.poll().await {
+                    first.group.release(event).await.expect("released");
+                }
+            }
+            // Each is read, by one.
+            for partition in 0..4 {
+                world.fill(&topic, partition, partition as usize, 1).await;
+            }
+            let read = || second.records().iter().map(number).collect::<Vec<_>>();
+            let until = world.env.now() + Duration::from_secs(20);
+            while first.records.len() + read().len() < 4 {
+                assert!(world.env.now() < until, "{assignor:?}: {:?} and {:?}", first.records, read());
+                if let Polled::Revoking { event, .. } | Polled::Lost { event, .. } = first.poll().await {
+                    first.group.release(event).await.expect("released");
+                }
+            }
+            let mut all = read();
+            all.extend(first.records.iter().map(number));
+            all.sort();
+            assert_eq!(all, [0, 1, 2, 3], "{assignor:?}");
+            first.group.leave().await;
+            second.stop().await;
+        });
+    }
+}

@@ -202,7 +202,7 @@ async fn process(
     roles::variant(pipeline.variant.as_deref())?;
     let recorder = history::recorder(recording.history.as_deref(), env.clone())?;
     let node = recording.life(role).recorder(&recorder);
-    let transport = connect(&env, &pipeline.kafka).await?;
+    let transport = connect(&env, pipeline.kafka_settings()?).await?;
     Process::new(env, transport, pipeline, (recorder, node))
 }
 
@@ -278,8 +278,7 @@ impl Index {
     }
 }
 
-/// The cluster behind `brokers`, once one of them has answered.
-async fn connect(env: &TokioEnv, brokers: &str) -> anyhow::Result<KafkaTransport<TokioEnv>> {
-    let settings = KafkaSettings::new(brokers);
+/// The cluster that `settings` name, once one of its brokers has answered.
+async fn connect(env: &TokioEnv, settings: KafkaSettings) -> anyhow::Result<KafkaTransport<TokioEnv>> {
     Ok(KafkaTransport::connect(env.clone(), settings).await?)
 }

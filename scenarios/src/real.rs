@@ -29,7 +29,9 @@ use crate::ripgrep;
 use crate::run::{Outcome, RunReport};
 use crate::workload::{Expected, Op};
 
+pub mod cases;
 mod cast;
+pub mod document;
 mod faults;
 mod gather;
 mod judge;
@@ -38,7 +40,7 @@ mod process;
 pub mod soak;
 
 pub use faults::Brokers;
-pub use plan::{BrokerFault, RealPlan};
+pub use plan::{BrokerFault, RealPlan, StopSignal};
 pub use process::Program;
 
 use self::cast::{Cast, Stage, State, TICK, operations};
@@ -80,6 +82,8 @@ pub struct RealReport {
     pub report: RunReport,
     /// Brokers that were killed.
     pub brokers_killed: u64,
+    /// Of the pauses, those in which a member stood still for longer than its session.
+    pub outlasted: u64,
     /// From the first publish to completion.
     pub flowed: Duration,
     /// The folder, which is kept when the run failed: plan, histories, what the processes printed.
@@ -93,7 +97,22 @@ pub fn run(real: &RealPlan, site: &Site) -> anyhow::Result<RealReport> {
     let runtime = runtime.context("no threads for the driver")?;
     let folder = tempfile::Builder::new().prefix("seriatim-real-").tempdir().context("a folder for the run")?;
     fs::write(folder.path().join("plan.toml"), real.to_toml()).context("writing the plan")?;
-    let ran = runtime.block_on(drive(real, site, folder.path().to_owned()));
+    let ran = runtime.block_on(async {
+        let env = TokioEnv::new();
+        let transport = KafkaTransport::connect(env.clone(), KafkaSettings::new(&site.bootstrap)).await?;
+        // Runs of many seeds share a cluster, and a seed may come twice.
+        let pipeline = format!("real-{}-{:08x}", real.plan.seed, env.random() as u32);
+        let ran = drive(real, site, folder.path().to_owned(), (&env, &transport, &pipeline)).await;
+        if site.brokers.is_none() {
+            // The cluster is somebody else's, and outlives this.
+            let removed = transport.admin().remove_all(&pipeline).await;
+            return ran.and_then(|ran| {
+                removed.context("the run has ended, and its topics and groups cannot be removed")?;
+                Ok(ran)
+            });
+        }
+        ran
+    });
     runtime.shutdown_timeout(Duration::from_secs(2));
     match ran {
         Ok(mut ran) => {
@@ -105,8 +124,12 @@ pub fn run(real: &RealPlan, site: &Site) -> anyhow::Result<RealReport> {
     }
 }
 
-async fn drive(real: &RealPlan, site: &Site, folder: PathBuf) -> anyhow::Result<RealReport> {
-    let env = TokioEnv::new();
+async fn drive(
+    real: &RealPlan,
+    site: &Site,
+    folder: PathBuf,
+    (env, transport, pipeline): (&TokioEnv, &KafkaTransport<TokioEnv>, &str),
+) -> anyhow::Result<RealReport> {
     let recorder = Recorder::new(Keep::Events, history::clock(env.clone()));
     let ops: Arc<Vec<Op>> = match &real.plan.workload {
         Workload::Generated(generated) => Arc::new(generated.operations(real.plan.seeds.workload)),
@@ -114,35 +137,33 @@ async fn drive(real: &RealPlan, site: &Site, folder: PathBuf) -> anyhow::Result<
     };
     write_operations(&folder, &ops)?;
     let expected = Expected::after(&ops);
-    let transport = KafkaTransport::connect(env.clone(), KafkaSettings::new(&site.bootstrap)).await?;
-    // Runs of many seeds share a cluster, and a seed may come twice.
-    let pipeline = format!("real-{}-{:08x}", real.plan.seed, env.random() as u32);
-    let topics = Topics::of(&pipeline);
-    create_topics(&env, &transport, &topics, real, site.replication).await?;
+    let topics = Topics::of(pipeline);
+    create_topics(env, transport, &topics, real, site.replication).await?;
     let stage = Stage {
         program: site.program.clone(),
         bootstrap: site.bootstrap.clone(),
         replication: site.replication,
-        pipeline,
+        pipeline: pipeline.to_owned(),
         folder: folder.clone(),
     };
     let mut cast = Cast::new(env.clone(), stage, real.clone(), recorder).await?;
     cast.start_consumers()?;
     cast.start(Node::Publisher)?;
     let mut injector = Injector::new(env.clone(), transport.clone(), topics.clone(), real, site.brokers.clone());
-    let flowed = through_faults(&env, &mut cast, &mut injector).await?;
+    let flowed = through_faults(env, &mut cast, &mut injector).await?;
     let mut ended = Ended::default();
     injector.heal(&mut cast, HEALED_LIMIT).await?;
     let limit = if real.variant.is_some() { FLAWED_LIMIT } else { HEALED_LIMIT };
-    let flowed_after = to_completion(&env, &mut cast, &mut injector, limit, &mut ended).await?;
+    let flowed_after = to_completion(env, &mut cast, &mut injector, limit, &mut ended).await?;
     if ended.stuck.is_none() {
-        quiet(&env, &transport, &topics, real, &mut cast, &mut injector, &mut ended).await?;
+        quiet(env, transport, &topics, real, &mut cast, &mut injector, &mut ended).await?;
     }
     let index = RemoteIndex::new(env.clone(), &cast.index_address, "driver");
     if !consumers_end(&mut cast, &index, &mut ended).await? && ended.stuck.is_none() {
         ended.stuck = Some("a process that was asked to end in order had to be killed".into());
     }
-    let (strikes, brokers_killed) = (injector.strikes.clone(), injector.brokers_killed);
+    let (strikes, brokers_killed) = (injector.strikes.clone(), injector.brokers_killed());
+    let outlasted = cast.outlasted;
     let events = cast.into_events()?;
     let mut report = judge::report(real, events.clone(), &ended, &expected);
     report.faults = strikes;
@@ -150,7 +171,7 @@ async fn drive(real: &RealPlan, site: &Site, folder: PathBuf) -> anyhow::Result<
         let mut file = fs::File::create(folder.join("history.jsonl")).context("keeping the history")?;
         write_jsonl(&events, &mut file).context("keeping the history")?;
     }
-    Ok(RealReport { report, brokers_killed, flowed: flowed + flowed_after, kept: None })
+    Ok(RealReport { report, brokers_killed, outlasted, flowed: flowed + flowed_after, kept: None })
 }
 
 fn write_operations(folder: &std::path::Path, ops: &[Op]) -> anyhow::Result<()> {

@@ -4,8 +4,9 @@
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use scenarios::fault::{Action, Event, Fault, Hop, Node, Role, Trigger};
+use scenarios::fault::{Action, Fault, Hop, Node, Role, Trigger};
 use scenarios::plan::{Assignment, Mode, Workload};
+use scenarios::real::cases::{Case, commits_before_indexing, goes_on_after_revocation, provoked, violated};
 use scenarios::real::{BrokerFault, Program, RealPlan, RealReport, Site, run};
 use scenarios::run::Outcome;
 use seriatim_kafka_dev::{Options, testing};
@@ -38,15 +39,6 @@ fn clean(real: &RealPlan, ran: &RealReport) {
     let struck: u64 = ran.report.faults.values().map(|strikes| strikes.injected).sum();
     assert_eq!(struck, real.plan.faults.len() as u64, "{:?}", ran.report.faults);
     assert!(ran.kept.is_none());
-}
-
-/// The properties that did not hold. What was kept of the run goes.
-fn broken(ran: &RealReport) -> Vec<String> {
-    let Outcome::Failed(violations) = &ran.report.outcome else { panic!("it passed: {:?}", ran.report.faults) };
-    if let Some(folder) = &ran.kept {
-        std::fs::remove_dir_all(folder).expect("the folder can be removed");
-    }
-    violations.iter().map(|violation| violation.property.clone()).collect()
 }
 
 #[test]
@@ -108,39 +100,39 @@ fn a_broker_that_is_killed_loses_nothing() {
     assert_eq!(ran.brokers_killed, 1);
 }
 
+/// The flawed pipeline of `case` is caught. What was kept of its run can be read, and goes.
+fn caught(case: &Case, site: &Site) {
+    let ran = run(&case.real, site).expect("it runs");
+    assert!(case.due.is(&ran.report.outcome), "{:?} is due: {:?}", case.due, violated(&ran.report.outcome));
+    let folder = ran.kept.expect("a run that failed is kept");
+    let history = std::fs::read_to_string(folder.join("history.jsonl")).expect("its history");
+    assert!(history.lines().count() > 1_500, "{} lines", history.lines().count());
+    let plan = std::fs::read_to_string(folder.join("plan.toml")).expect("its plan");
+    assert_eq!(RealPlan::from_toml(&plan).expect("it can be run again"), case.real);
+    std::fs::remove_dir_all(folder).expect("the folder can be removed");
+}
+
 #[test]
 fn commits_before_indexing_are_caught_when_the_indexer_is_killed() {
     let (_alone, Some(site)) = (alone(), site()) else { return };
-    let mut real = RealPlan::calm(Mode::Distributed, 1_500, 4);
-    real.variant = Some("commit-on-poll".into());
-    real.index_delay_ms = 40;
-    real.plan.faults = vec![
-        busy(1_000_000, Action::Crash { node: Node::Indexer(0), restart_after_micros: Some(500_000) }),
-        busy(2_000_000, Action::Crash { node: Node::Indexer(1), restart_after_micros: Some(500_000) }),
-    ];
-    let found = broken(&run(&real, &site).expect("it runs"));
-    assert!(found.iter().any(|one| one == "commit-ahead"), "{found:?}");
-    assert!(found.iter().any(|one| one == "sink-lost-write"), "what was committed and not indexed is lost: {found:?}");
+    caught(&commits_before_indexing(), &site);
 }
 
 #[test]
 fn going_on_after_a_revocation_is_caught_when_a_worker_is_paused() {
     let (_alone, Some(site)) = (alone(), site()) else { return };
-    let mut real = RealPlan::calm(Mode::Distributed, 1_500, 5);
-    real.variant = Some("no-drain".into());
-    real.index_delay_ms = 40;
-    if let Workload::Generated(generated) = &mut real.plan.workload {
-        (generated.slow_permille, generated.slow_ms_max) = (200, 150);
+    caught(&goes_on_after_revocation(), &site);
+}
+
+#[test]
+fn what_the_documented_system_falls_to_by_signals_is_survived() {
+    let (_alone, Some(site)) = (alone(), site()) else { return };
+    for Case { says, real, .. } in provoked() {
+        let ran = run(&real, &site).expect("it runs");
+        clean(&real, &ran);
+        let is_pause = matches!(real.plan.faults[0].action, Action::Pause { .. });
+        assert_eq!(ran.outlasted, u64::from(is_pause), "{says}");
     }
-    let session = real.plan.pipeline.session_timeout_ms * 1_000;
-    real.plan.faults = vec![
-        busy(500_000, Action::Pause { node: Node::Worker(0), for_micros: session + 1_500_000 }),
-        Fault { trigger: Trigger::Nth { event: Event::Revoking, n: 1 }, action: Action::Join { role: Role::Worker } },
-        busy(1_500_000, Action::Join { role: Role::Indexer }),
-    ];
-    let found = broken(&run(&real, &site).expect("it runs"));
-    let caught = ["effect-after-release", "write-order", "write-overlap"];
-    assert!(found.iter().any(|one| caught.contains(&one.as_str())), "{found:?}");
 }
 
 fn node(words: &[&str]) -> (Option<i32>, String) {

@@ -93,7 +93,7 @@ impl ConsumerContext for Context {
         }
         let mut state = lock(&self.shared.state);
         if is_assignment {
-            state.announced.get_or_insert_default().extend(partitions);
+            state.announce(partitions);
         } else {
             let deadline = *lock(&self.shared.deadline);
             state.revoke(partitions, consumer.assignment_lost(), deadline);

@@ -154,7 +154,7 @@ impl<E: Env> Member<E> {
         let mut state = lock(&self.shared.state);
         // A revocation of nothing, or of what is lost already.
         let owed = if state.unreleased.is_empty() { state.owed.take() } else { None };
-        let announced = state.announced.take();
+        let announced = state.take_announced();
         drop(state);
         if let Some(owed) = owed {
             let member = self.clone();
@@ -223,14 +223,14 @@ impl<E: Env> Member<E> {
     /// The coordinator does not know this member any more. librdkafka says so by itself, but not while it waits for a
     /// revocation to be given back.
     pub(super) fn thrown_out(&self) {
-        lock(&self.shared.state).thrown_out();
+        lock(&self.shared.state).thrown_out(self.is_cooperative);
         self.shared.changed();
     }
 
     /// Gives librdkafka what it waits for, away from the tasks: it asks its own main thread and waits for the answer.
     async fn pay(self: &Arc<Self>, owed: Owed) -> Result<(), TransportError> {
         let Some(consumer) = self.consumer() else { return Ok(()) };
-        if owed.begins_anew && self.is_cooperative {
+        if owed.begins_anew {
             drop(consumer);
             return self.begin_anew(owed).await;
         }
@@ -247,7 +247,8 @@ impl<E: Env> Member<E> {
 
     /// Closes the consumer, which believes in what is gone, and makes another.
     async fn begin_anew(self: &Arc<Self>, owed: Owed) -> Result<(), TransportError> {
-        self.end_consumer(Some(owed), None, None);
+        let announced = lock(&self.shared.state).announced.take();
+        self.end_consumer(Some(owed), announced, None);
         let make = self.maker.clone();
         let made = self.env.run_blocking(NO_COST, move || make()).await;
         let doing = || format!("joining group `{}` anew", self.config.group);
@@ -343,24 +344,22 @@ impl<E: Env> Member<E> {
             queue.set_nonempty_callback(move || shared.for_poller.notify_one());
             readers.push(Reader { partition: new.partition.clone(), epoch: new.epoch, queue });
         }
-        take(
-            consumer,
-            self.is_cooperative,
-            &list(found.iter().map(|new| (&new.partition, Offset::Offset(new.start)))),
-        )?;
-        let mut all = lock(&self.readers);
-        let mut state = lock(&self.shared.state);
-        if state.is_over() {
-            return Ok(());
-        }
-        state.assign(found);
-        for reader in &mut readers {
-            if let Some(owned) = state.owned.get(&reader.partition) {
-                reader.epoch = owned.epoch;
+        let starts = list(found.iter().map(|new| (&new.partition, Offset::Offset(new.start))));
+        {
+            let mut state = lock(&self.shared.state);
+            if !state.is_over() {
+                // Before librdkafka has it: it may want it back, or call it lost, as soon as it has.
+                let epochs = state.assign(found);
+                readers.iter_mut().zip(epochs).for_each(|(reader, epoch)| reader.epoch = epoch);
             }
         }
+        take(consumer, self.is_cooperative, &starts)?;
+        let mut all = lock(&self.readers);
         all.list.retain(|old| readers.iter().all(|new| new.partition != old.partition));
         all.list.append(&mut readers);
+        drop(all);
+        // Those of what is gone again.
+        self.drop_readers();
         Ok(())
     }
 

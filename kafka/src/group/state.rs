@@ -37,8 +37,8 @@ pub(super) struct Unreleased {
 pub(super) struct Owed {
     /// Partitions of the callbacks. An eager member gives everything up, whatever these are.
     pub(super) partitions: Vec<TopicPartition>,
-    /// The member was thrown out, and librdkafka does not believe that what stays is gone too: it has to subscribe
-    /// anew.
+    /// librdkafka is of no use any more, and another takes its place: it does not believe that what stays of a
+    /// cooperative member that was thrown out is gone too, or it went on without waiting.
     pub(super) begins_anew: bool,
 }
 
@@ -110,10 +110,26 @@ impl State {
 
     /// The coordinator has thrown this member out. True when librdkafka waits in a revocation and will not say so: what
     /// is owned is gone.
-    pub(super) fn thrown_out(&mut self) -> bool {
+    pub(super) fn thrown_out(&mut self, is_cooperative: bool) -> bool {
         let Some(owed) = &mut self.owed else { return false };
-        owed.begins_anew = true;
+        owed.begins_anew |= is_cooperative;
         self.lose()
+    }
+
+    /// librdkafka announces an assignment. When it waited for a revocation to be given back, it did so no longer: it
+    /// rejoins when its topics have changed, whatever it waits for. Others may have by now what is owned here, and the
+    /// call that it was owed would end what it now has: it is given up as a whole.
+    pub(super) fn announce(&mut self, partitions: Vec<TopicPartition>) {
+        self.announced.get_or_insert_default().extend(partitions);
+        if let Some(owed) = &mut self.owed {
+            owed.begins_anew = true;
+            self.lose();
+        }
+    }
+
+    /// What is to be taken over.
+    pub(super) fn take_announced(&mut self) -> Option<Vec<TopicPartition>> {
+        if self.owed.as_ref().is_some_and(|owed| owed.begins_anew) { None } else { self.announced.take() }
     }
 
     /// What is owned is gone.
@@ -134,14 +150,16 @@ impl State {
         self.fatal.get_or_insert(error);
     }
 
-    /// Takes new partitions over, and announces them; none of them too.
-    pub(super) fn assign(&mut self, mut assignments: Vec<Assignment>) {
+    /// Takes new partitions over, and announces them; none of them too. Gives their epochs, in order.
+    pub(super) fn assign(&mut self, mut assignments: Vec<Assignment>) -> Vec<Epoch> {
         for new in &mut assignments {
             new.epoch = Epoch(NEXT_EPOCH.fetch_add(1, Ordering::Relaxed));
             let owned = Owned { epoch: new.epoch, is_paused: false, is_ending: false };
             self.owned.insert(new.partition.clone(), owned);
         }
+        let epochs = assignments.iter().map(|new| new.epoch).collect();
         self.events.push_back(Polled::Assigned(assignments));
+        epochs
     }
 
     /// Begins the release of `event`: commits of its partitions are refused from here on. `None` when there is no such
@@ -183,9 +201,10 @@ mod tests {
             committed: None,
             start: 0,
         };
-        state.assign(numbers.iter().map(new).collect());
+        let epochs = state.assign(numbers.iter().map(new).collect());
         let Some(Polled::Assigned(new)) = state.events.pop_back() else { panic!("an assignment is announced") };
-        new.iter().map(|new| new.epoch).collect()
+        assert_eq!(new.iter().map(|new| new.epoch).collect::<Vec<_>>(), epochs);
+        epochs
     }
 
     fn partitions(numbers: &[i32]) -> Vec<TopicPartition> {
@@ -229,9 +248,9 @@ mod tests {
         let mut state = State::default();
         let epochs = assigned(&mut state, &[0, 1]);
         assert!(!state.revoke(partitions(&[0, 1]), false, DEADLINE));
-        assert!(state.thrown_out());
+        assert!(state.thrown_out(true));
         assert!(!state.is_current(&partition(0), epochs[0]));
-        assert!(!state.thrown_out(), "there is nothing left to lose");
+        assert!(!state.thrown_out(true), "there is nothing left to lose");
         state.begin_release(RebalanceId(0)).expect("the revocation");
         assert!(state.end_release(RebalanceId(0)).is_none(), "the loss is not released yet");
         state.begin_release(RebalanceId(1)).expect("the loss");
@@ -243,7 +262,21 @@ mod tests {
     fn a_member_that_is_thrown_out_otherwise_is_told_by_librdkafka_itself() {
         let mut state = State::default();
         assigned(&mut state, &[0, 1]);
-        assert!(!state.thrown_out() && state.events.is_empty() && state.owned.len() == 2);
+        assert!(!state.thrown_out(true) && state.events.is_empty() && state.owned.len() == 2);
+    }
+
+    #[test]
+    fn an_assignment_upon_a_revocation_is_not_taken_over_and_what_was_owned_is_lost() {
+        let mut state = State::default();
+        let epochs = assigned(&mut state, &[0, 1]);
+        assert!(!state.revoke(partitions(&[0]), false, DEADLINE));
+        state.announce(partitions(&[2]));
+        assert!(epochs.iter().zip([0, 1]).all(|(epoch, number)| !state.is_current(&partition(number), *epoch)));
+        assert_eq!(state.take_announced(), None);
+        assert!(matches!(state.events.back(), Some(Polled::Lost { partitions, .. }) if partitions.len() == 2));
+        assert!(state.end_release(RebalanceId(0)).is_none(), "the loss is not released yet");
+        assert!(state.end_release(RebalanceId(1)).expect("the consumer ends").begins_anew);
+        assert_eq!(state.take_announced(), Some(partitions(&[2])), "to be answered when the consumer is closed");
     }
 
     #[test]

@@ -11,3 +11,6 @@ mod wire;
 pub use client::RemoteIndex;
 pub use server::{IndexServer, Serving};
 pub use wire::Stored;
+
+#[cfg(test)]
+mod tests;

@@ -108,9 +108,13 @@ impl<T: Transport> Process<T> {
                 _ => Duration::ZERO,
             };
             if self.env.now().since(started) > limit {
+                let step = match error.code {
+                    "TOPIC_AUTHORIZATION_FAILED" => "ask for the rights that README lists",
+                    _ => "create it first",
+                };
                 return Err(error).with_context(|| {
                     let kafka = &self.pipeline.kafka;
-                    format!("topic `{topic}` at {kafka}: create it first, or mend --kafka or --pipeline")
+                    format!("topic `{topic}` at {kafka}: {step}, or mend --kafka or --pipeline")
                 });
             }
             self.env.sleep(LOOK_AGAIN).await;

@@ -1,9 +1,12 @@
 //! What a person, or a driver, says to a process: flags, checked before anything starts.
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
+use seriatim_kafka::KafkaSettings;
 
 use super::history::Life;
 use crate::plan::{Assignment, Clients, Knobs, PlanError};
@@ -53,6 +56,13 @@ pub struct Pipeline {
     /// Brokers, `host:port`, with commas between.
     #[arg(long)]
     pub kafka: String,
+    /// A property of all clients by librdkafka's name, `key=value`; may be given more than once.
+    #[arg(long = "property", value_name = "KEY=VALUE", value_parser = property)]
+    pub properties: Vec<(String, String)>,
+    /// A file of such lines, for what must not be seen in a list of processes; blank ones and those that begin with `#`
+    /// say nothing.
+    #[arg(long)]
+    pub properties_file: Option<PathBuf>,
     /// The pipeline: its topics and groups are called after it.
     #[arg(long)]
     pub pipeline: String,
@@ -118,7 +128,34 @@ fn assignor(text: &str) -> Result<Assignment, String> {
     }
 }
 
+/// One `key=value`. What was given is not repeated: it may be a password.
+fn property(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err("write key=value, such as security.protocol=sasl_ssl".into()),
+    }
+}
+
 impl Pipeline {
+    /// The cluster, and how its clients reach it.
+    pub(super) fn kafka_settings(&self) -> anyhow::Result<KafkaSettings> {
+        let mut settings = KafkaSettings::new(&self.kafka);
+        if let Some(path) = &self.properties_file {
+            let read = fs::read_to_string(path);
+            let text = read.with_context(|| format!("--properties-file {} cannot be read", path.display()))?;
+            for (number, line) in text.lines().enumerate().map(|(place, line)| (place + 1, line.trim())) {
+                if line.is_empty() || line.starts_with('#') {
+                    continue;
+                }
+                let (key, value) =
+                    property(line).map_err(|problem| anyhow!("{}, line {number}: {problem}", path.display()))?;
+                settings = settings.with(key, value);
+            }
+        }
+        // Those of the command line win.
+        Ok(self.properties.iter().fold(settings, |settings, (key, value)| settings.with(key, value)))
+    }
+
     /// The same as a plan has it, checked.
     pub(super) fn knobs(&self) -> Result<Knobs, PlanError> {
         let knobs = Knobs {

@@ -45,6 +45,8 @@ pub(super) enum State {
 struct Member {
     process: Process,
     state: State,
+    /// When it was frozen last.
+    frozen: Option<Instant>,
 }
 
 /// Where a run takes place.
@@ -69,6 +71,8 @@ pub(super) struct Cast {
     members: BTreeMap<String, Member>,
     /// Files of lives that were killed: their last lines may be cut.
     killed: BTreeSet<PathBuf>,
+    /// How often a member was frozen for longer than its session.
+    pub(super) outlasted: u64,
     pub(super) gathered: Gathered,
     pub(super) recorder: Recorder,
 }
@@ -94,7 +98,7 @@ impl Cast {
         let mut gathered = Gathered::default();
         gathered.add(history(&stage.folder, "index", 0));
         let (members, killed) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Cast { env, stage, real, index, index_address, members, killed, gathered, recorder })
+        Ok(Cast { env, stage, real, index, index_address, members, killed, outlasted: 0, gathered, recorder })
     }
 
     /// Starts everything that consumes.
@@ -116,7 +120,7 @@ impl Cast {
         let words = self.words(node)?;
         let process = Process::start(&self.stage.program, &self.stage.folder, (&name, life), words)?;
         self.gathered.add(history(&self.stage.folder, &name, life));
-        self.members.insert(name, Member { process, state: State::Up });
+        self.members.insert(name, Member { process, state: State::Up, frozen: None });
         Ok(())
     }
 
@@ -163,6 +167,11 @@ impl Cast {
         self.members.get(&node.to_string()).map(|member| member.state)
     }
 
+    /// Whether its process is there, frozen or not: what ended since it was looked for cannot be struck.
+    pub(super) fn is_there(&mut self, node: Node) -> bool {
+        self.members.get_mut(&node.to_string()).is_some_and(|member| member.process.is_up())
+    }
+
     /// How many of that role were ever started.
     pub(super) fn started(&self, role: Role) -> u32 {
         (0..).take_while(|number| self.state(role.node(*number)).is_some()).count() as u32
@@ -181,8 +190,9 @@ impl Cast {
     /// Asks `node` to end in order.
     pub(super) fn stop(&mut self, node: Node, restart: Option<Duration>) {
         let until = self.env.now() + STOP_LIMIT;
+        let signal = self.real.stop_signal.name();
         if let Some(member) = self.members.get_mut(&node.to_string()) {
-            member.process.signal("TERM");
+            member.process.signal(signal);
             member.process.signal("CONT");
             member.state = State::Stopping { until, restart };
         }
@@ -190,18 +200,22 @@ impl Cast {
 
     /// Freezes `node`.
     pub(super) fn freeze(&mut self, node: Node) {
-        self.tell(node, "STOP", State::Frozen);
+        let now = self.env.now();
+        if let Some(member) = self.members.get_mut(&node.to_string()) {
+            member.process.signal("STOP");
+            (member.state, member.frozen) = (State::Frozen, Some(now));
+        }
     }
 
     /// Lets `node` go on.
     pub(super) fn thaw(&mut self, node: Node) {
-        self.tell(node, "CONT", State::Up);
-    }
-
-    fn tell(&mut self, node: Node, signal: &str, state: State) {
+        let (now, session) = (self.env.now(), Duration::from_millis(self.real.plan.pipeline.session_timeout_ms));
         if let Some(member) = self.members.get_mut(&node.to_string()) {
-            member.process.signal(signal);
-            member.state = state;
+            member.process.signal("CONT");
+            member.state = State::Up;
+            let long = member.frozen.take().is_some_and(|since| now.since(since) > session);
+            // A publisher has no session.
+            self.outlasted += u64::from(long && node != Node::Publisher);
         }
     }
 

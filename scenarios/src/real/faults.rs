@@ -37,14 +37,21 @@ pub(super) struct Injector {
     waiting: Vec<Fault>,
     broker_faults: Vec<BrokerFault>,
     brokers: Brokers,
-    /// Brokers that are down, or on their way back.
-    broken: Arc<Mutex<u32>>,
+    broken: Arc<Mutex<Broken>>,
     later: Vec<(Instant, Later)>,
     /// The first publish: times are counted from there.
     origin: Option<Instant>,
     last_strike: Instant,
     pub(super) strikes: BTreeMap<FaultKind, Strikes>,
-    pub(super) brokers_killed: u64,
+}
+
+/// What the cluster has gone through.
+#[derive(Debug, Default)]
+struct Broken {
+    /// Brokers that are down, or on their way back.
+    now: u32,
+    /// Brokers that were killed.
+    killed: u64,
 }
 
 impl Injector {
@@ -67,7 +74,6 @@ impl Injector {
             later: Vec::new(),
             origin: None,
             strikes: BTreeMap::new(),
-            brokers_killed: 0,
         }
     }
 
@@ -75,6 +81,11 @@ impl Injector {
     pub(super) fn is_over(&self) -> bool {
         let idle = self.waiting.is_empty() && self.broker_faults.is_empty() && self.later.is_empty();
         idle || self.env.now().since(self.last_strike) > TRIGGER_LIMIT
+    }
+
+    /// Brokers that were killed.
+    pub(super) fn brokers_killed(&self) -> u64 {
+        lock(&self.broken).killed
     }
 
     /// Strikes what is due.
@@ -135,6 +146,9 @@ impl Injector {
         if !may {
             return Ok(());
         }
+        if action.node().is_some_and(|node| !cast.is_there(node)) {
+            return Ok(());
+        }
         let in_flight = cast.gathered.in_flight();
         let now = self.env.now();
         let micros = Duration::from_micros;
@@ -181,20 +195,20 @@ impl Injector {
 
     /// Kills a broker, one at a time: more would leave no majority. It comes back by itself.
     fn break_broker(&mut self, fault: BrokerFault, cast: &Cast) {
-        let Some(cluster) = self.brokers.clone().filter(|_| *lock(&self.broken) == 0) else { return };
+        let Some(cluster) = self.brokers.clone().filter(|_| lock(&self.broken).now == 0) else { return };
         self.last_strike = self.env.now();
-        self.brokers_killed += 1;
         note(cast, "broker-crash", &format!("broker-{}", fault.broker), cast.gathered.in_flight());
-        *lock(&self.broken) += 1;
+        lock(&self.broken).now += 1;
         let (env, broken) = (self.env.clone(), self.broken.clone());
         self.env.spawn(async move {
             let (node, cluster_of_kill) = (fault.broker, cluster.clone());
             let killed = env.run_blocking(Duration::ZERO, move || lock(&cluster_of_kill).kill(node)).await;
+            lock(&broken).killed += u64::from(killed.is_ok());
             env.sleep(Duration::from_micros(fault.down_micros)).await;
             // A node that takes long to come back is waited for below.
             let back = env.run_blocking(Duration::ZERO, move || lock(&cluster).restart(node)).await;
             if killed.and(back).is_ok() {
-                *lock(&broken) -= 1;
+                lock(&broken).now -= 1;
             }
         });
     }
@@ -205,7 +219,7 @@ impl Injector {
         self.broker_faults.clear();
         self.later.clear();
         let started = self.env.now();
-        while *lock(&self.broken) > 0 {
+        while lock(&self.broken).now > 0 {
             anyhow::ensure!(self.env.now().since(started) < limit, "a broker that was killed did not come back");
             self.env.sleep(Duration::from_millis(100)).await;
         }

@@ -19,6 +19,27 @@ pub struct BrokerFault {
     pub down_micros: u64,
 }
 
+/// What asks a process to end in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StopSignal {
+    /// SIGTERM, as of a supervisor.
+    #[default]
+    Term,
+    /// SIGINT, as of a terminal.
+    Int,
+}
+
+impl StopSignal {
+    /// As `kill -s` takes it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            StopSignal::Term => "TERM",
+            StopSignal::Int => "INT",
+        }
+    }
+}
+
 /// A run on a real Kafka, whole.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +50,9 @@ pub struct RealPlan {
     pub rate: u32,
     /// How long the index takes over a batch, milliseconds.
     pub index_delay_ms: u64,
+    /// What a stop sends.
+    #[serde(default)]
+    pub stop_signal: StopSignal,
     /// The flawed pipeline that runs, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
@@ -62,7 +86,15 @@ impl RealPlan {
             pauses: Vec::new(),
             faults: Vec::new(),
         };
-        RealPlan { brokers: 1, rate: records / 8, index_delay_ms: 5, variant: None, broker_faults: Vec::new(), plan }
+        RealPlan {
+            brokers: 1,
+            rate: records / 8,
+            index_delay_ms: 5,
+            stop_signal: StopSignal::default(),
+            variant: None,
+            broker_faults: Vec::new(),
+            plan,
+        }
     }
 
     /// The run that `seed` draws, with so many brokers.
@@ -183,6 +215,13 @@ impl RealPlan {
             return refuse("plan.faults", "a real run can crash, stop, join, pause and grow, and no more");
         }
         Ok(())
+    }
+
+    /// The run that `text` holds, checked.
+    pub fn from_toml(text: &str) -> anyhow::Result<Self> {
+        let real: RealPlan = toml::from_str(text)?;
+        real.validate()?;
+        Ok(real)
     }
 
     /// The run as TOML.

@@ -20,12 +20,17 @@ const BROKER_VARIABLE: &str = seriatim_kafka_dev::testing::BROKER_VARIABLE;
 /// A site with a cluster of its own, of so many brokers; or the broker that `SERIATIM_KAFKA` names, which is not
 /// broken.
 pub fn site(program: Program, brokers: u32) -> anyhow::Result<Site> {
-    if let (1, Ok(bootstrap)) = (brokers, std::env::var(BROKER_VARIABLE)) {
+    if let (1, Some(bootstrap)) = (brokers, named()) {
         return Ok(Site { program, bootstrap, replication: 1, brokers: None });
     }
     let cluster = Cluster::start(&Options { nodes: brokers, ..Options::default() }).context("starting a Kafka")?;
     let (bootstrap, replication) = (cluster.bootstrap(), if brokers == 3 { 3 } else { 1 });
     Ok(Site { program, bootstrap, replication, brokers: Some(Arc::new(Mutex::new(cluster))) })
+}
+
+/// The broker that `SERIATIM_KAFKA` names, if it names one.
+pub fn named() -> Option<String> {
+    std::env::var(BROKER_VARIABLE).ok()
 }
 
 /// What many runs add up to.
@@ -39,6 +44,8 @@ pub struct Tally {
     pub faults: BTreeMap<FaultKind, u64>,
     /// Of these, with work in flight.
     pub in_flight: BTreeMap<FaultKind, u64>,
+    /// Pauses in which a member stood still for longer than its session.
+    pub outlasted: u64,
     /// Brokers that were killed.
     pub brokers_killed: u64,
     /// Partitions announced to go, or lost, each event counted once.
@@ -63,6 +70,7 @@ impl Tally {
             *self.faults.entry(*kind).or_default() += strikes.injected;
             *self.in_flight.entry(*kind).or_default() += strikes.in_flight;
         }
+        self.outlasted += ran.outlasted;
         self.brokers_killed += ran.brokers_killed;
         self.rebalances += report.rebalances;
         self.records += report.records;
@@ -86,7 +94,11 @@ impl fmt::Display for Tally {
         writeln!(f, "            {} of them with ripgrep's history", self.ripgrep)?;
         for (kind, count) in &self.faults {
             let in_flight = self.in_flight.get(kind).copied().unwrap_or(0);
-            writeln!(f, "fault       {kind}: {count}, {in_flight} with work in flight")?;
+            let long = match kind {
+                FaultKind::Pause => format!(", {} longer than the session", self.outlasted),
+                _ => String::new(),
+            };
+            writeln!(f, "fault       {kind}: {count}, {in_flight} with work in flight{long}")?;
         }
         writeln!(f, "fault       broker-crash: {}", self.brokers_killed)?;
         writeln!(f, "rebalances  {} times a member was told that partitions go", grouped(self.rebalances))?;
@@ -101,27 +113,38 @@ impl fmt::Display for Tally {
     }
 }
 
-/// One run in a line.
-pub fn line(real: &RealPlan, ran: &RealReport) -> String {
-    let report = &ran.report;
-    let mut faults: Vec<String> =
-        report.faults.iter().map(|(kind, strikes)| format!("{kind} {}", strikes.injected)).collect();
+/// The faults that struck, by kind.
+pub(super) fn faults(ran: &RealReport) -> String {
+    let mut faults = Vec::new();
+    for (kind, strikes) in &ran.report.faults {
+        let long = match (kind, ran.outlasted) {
+            (FaultKind::Pause, 1..) => format!(" ({} past the session)", ran.outlasted),
+            _ => String::new(),
+        };
+        faults.push(format!("{kind} {}{long}", strikes.injected));
+    }
     if ran.brokers_killed > 0 {
         faults.push(format!("broker-crash {}", ran.brokers_killed));
     }
-    let faults = if faults.is_empty() { "no fault".to_owned() } else { faults.join(", ") };
+    if faults.is_empty() { "no fault".to_owned() } else { faults.join(", ") }
+}
+
+/// One run in a line.
+pub fn line(real: &RealPlan, ran: &RealReport) -> String {
+    let report = &ran.report;
     let verdict = match &report.outcome {
         Outcome::Pass => "clean".to_owned(),
         Outcome::Failed(violations) => counted(violations.len() as u64, "violation").to_uppercase(),
         Outcome::Harness(words) => words.clone(),
     };
     format!(
-        "seed {}: {}, {}, {} in {}; {faults}; {} rebalances, {} again: {verdict}",
+        "seed {}: {}, {}, {} in {}; {}; {} rebalances, {} again: {verdict}",
         real.plan.seed,
         real.plan.topology.mode.name(),
         counted(real.brokers, "broker"),
         counted(report.records, "record"),
         short(ran.flowed),
+        faults(ran),
         report.rebalances,
         report.duplicates,
     )

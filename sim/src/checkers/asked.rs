@@ -64,8 +64,8 @@ pub(super) fn commits(index: &HistoryIndex, events: &[Event]) -> Vec<(Place, App
     applied
 }
 
-/// Whether `after` was applied after `before` although it was asked for earlier: a broker may yet take what a connection
-/// had under way when it ended, and no answer tells. No client can help it, and the cost is records read twice.
+/// Whether `after` was applied after `before` although it was asked for earlier: a broker may yet take what a
+/// connection had under way when it ended, and no answer tells. No client can help it; its cost is records read twice.
 pub(super) fn overtaken(
     history: &History<'_>,
     (group, partition): (&Arc<str>, &TopicPartition),

@@ -5,8 +5,8 @@
 //! second. A record of the destination topic is finished in the second way, a record that nobody of this system wrote
 //! when its dead letter is acknowledged. What was committed past and never came to an outcome has vanished.
 //!
-//! At the end, of a run that had the time to finish, nothing lags. A commit that was never answered, and that the broker
-//! took after later ones, is the network's doing.
+//! At the end, of a run that had the time to finish, nothing lags. A commit that was never answered, and that the
+//! broker took after later ones, is the network's doing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

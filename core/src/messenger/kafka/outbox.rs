@@ -106,6 +106,8 @@ impl<E: Env, P: Producer> Outbox<E, P> {
         for (result, Pending { emission, id, envelope, cause }) in sent.iter().zip(pending) {
             match (result, cause) {
                 (Ok(_), _) => {}
+                // Nothing is wrong with the document: it stays, for whoever may write.
+                (Err(error), _) if error.is_denied() => acknowledged[emission] = false,
                 (Err(error), None) if error.kind == ErrorKind::Refused => {
                     let (event, letter) = refusal(id, envelope, error, self.env.wall_micros());
                     failed.push(event);
@@ -232,5 +234,9 @@ pub(super) fn pinned_partition(key: &[u8], partitions: u32) -> Option<i32> {
 
 /// The first error that is not a refusal of one record: the producer is of no use any more.
 fn fatal(results: &[Result<Appended, TransportError>]) -> Option<TransportError> {
-    results.iter().filter_map(|result| result.as_ref().err()).find(|error| error.kind != ErrorKind::Refused).cloned()
+    results
+        .iter()
+        .filter_map(|result| result.as_ref().err())
+        .find(|error| error.kind != ErrorKind::Refused || error.is_denied())
+        .cloned()
 }
