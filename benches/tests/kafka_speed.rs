@@ -15,7 +15,8 @@ fn every_arrangement_runs_to_its_end_and_is_in_the_document() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("throughput.md").display().to_string();
     let few = ["--docs", "2000", "--docs-one-by-one", "10", "--rounds", "1", "--cold"];
-    let ended = kafka_speed(&[&["--kafka", kafka, "--markdown", &path], &few[..]].concat());
+    let words = [&["--kafka", kafka, "--markdown", path.as_str()][..], &few[..]].concat();
+    let ended = kafka_speed(&words);
     let complaints = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{complaints}");
     let document = std::fs::read_to_string(&path).expect("the document");
