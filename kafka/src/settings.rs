@@ -311,6 +311,16 @@ mod tests {
     }
 
     #[test]
+    fn a_full_queue_is_looked_at_again_soon_unless_somebody_says_otherwise() {
+        let mut settings = KafkaSettings::new("127.0.0.1:9092");
+        let backoff =
+            |settings: &KafkaSettings| settings.consumer("c").get("fetch.queue.backoff.ms").map(str::to_owned);
+        assert_eq!(backoff(&settings).as_deref(), Some("10"));
+        settings.consumer_properties.insert("fetch.queue.backoff.ms".into(), "250".into());
+        assert_eq!(backoff(&settings).as_deref(), Some("250"));
+    }
+
+    #[test]
     #[cfg(not(feature = "tls"))]
     fn tls_without_its_feature_is_refused_with_the_feature_named() {
         for (key, value) in [

@@ -63,7 +63,9 @@ pub fn copier(work: &Work, names: &Names, sizes: Sizes, limit: Option<usize>, st
     let producer = CountingProducer::new(&producer_config(&work.kafka, work.linger()))?;
     let (mut commits, mut value, mut copied, mut clock) = (Commits::new(&names.source), Vec::new(), 0, None);
     while !stop.load(Ordering::Relaxed) && limit.is_none_or(|limit| copied < limit) {
-        if let Some(message) = next(&consumer, POLL)? {
+        let message = next(&consumer, POLL)?;
+        let idle = message.is_none();
+        if let Some(message) = message {
             clock.get_or_insert_with(|| Clock::start(true));
             value.clear();
             value.extend_from_slice(message.payload().unwrap_or_default());
@@ -77,7 +79,7 @@ pub fn copier(work: &Work, names: &Names, sizes: Sizes, limit: Option<usize>, st
             commits.read(&message);
             copied += 1;
         }
-        commits.tick(&consumer, &producer.unacknowledged)?;
+        commits.tick(&consumer, &producer.unacknowledged, idle)?;
     }
     producer.settle()?;
     if let (Some(clock), Some(_)) = (clock, limit) {
@@ -137,7 +139,7 @@ pub fn reader(work: &Work, names: &Names, sizes: Sizes, hybrid: bool, stop: &Ato
             untold = 0;
         }
         if untold == 0 {
-            commits.tick(&consumer, &producer.unacknowledged)?;
+            commits.tick(&consumer, &producer.unacknowledged, true)?;
         }
     }
     producer.settle()

@@ -17,6 +17,9 @@ use seriatim_core::transport::{GroupConfig, ProducerConfig};
 
 use crate::Instant;
 
+/// Ticks for each look at the clock.
+const TICKS: usize = 100;
+
 /// A producer's settings: idempotent, and everything as in the pipeline.
 pub fn producer_config(kafka: &str, linger: Duration) -> ClientConfig {
     let of_pipeline = ProducerConfig::default();
@@ -143,13 +146,23 @@ pub struct Commits {
     /// What is committed once commit `number - 1` has nothing open.
     waiting: Option<Vec<i64>>,
     at: Instant,
+    /// Ticks since the clock was last looked at.
+    ticks: usize,
     topic: String,
 }
 
 impl Commits {
     pub fn new(topic: &str) -> Self {
         let interval = CustodyConfig::default().commit_interval;
-        Commits { interval, number: 0, read: Vec::new(), waiting: None, at: Instant::now(), topic: topic.to_owned() }
+        Commits {
+            interval,
+            number: 0,
+            read: Vec::new(),
+            waiting: None,
+            at: Instant::now(),
+            ticks: 0,
+            topic: topic.to_owned(),
+        }
     }
 
     /// A record was read.
@@ -161,8 +174,14 @@ impl Commits {
         self.read[partition] = message.offset() + 1;
     }
 
-    /// Commits what is due. Everything that was read is sent already.
-    pub fn tick(&mut self, consumer: &BaseConsumer, unacknowledged: &Unacknowledged) -> anyhow::Result<()> {
+    /// Commits what is due, as far as a clock tells that is not looked at for every record. Everything that was read is
+    /// sent already.
+    pub fn tick(&mut self, consumer: &BaseConsumer, unacknowledged: &Unacknowledged, idle: bool) -> anyhow::Result<()> {
+        self.ticks += 1;
+        if !idle && self.ticks < TICKS {
+            return Ok(());
+        }
+        self.ticks = 0;
         if self.at.elapsed() < self.interval {
             return Ok(());
         }

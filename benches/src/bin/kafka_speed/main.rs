@@ -63,6 +63,9 @@ pub struct Measured {
     /// `linger.ms` of all producers but those of the pattern [default: the pipeline's].
     #[arg(long)]
     pub linger: Option<u32>,
+    /// Leaves the round out that is not counted: broker and files are cold then.
+    #[arg(long)]
+    pub cold: bool,
     /// Only these arrangements, by their names, with commas between.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,

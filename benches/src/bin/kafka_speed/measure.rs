@@ -16,8 +16,6 @@ use crate::table;
 const WARM_UP: usize = 2_000;
 /// The same of what goes one by one.
 const WARM_UP_ONE_BY_ONE: usize = 20;
-/// Part of the documents that the round has which is not counted.
-const FIRST_ROUND_PART: usize = 1;
 
 /// What was measured of one arrangement.
 #[derive(Clone, Debug, Default)]
@@ -33,14 +31,14 @@ pub type Results = BTreeMap<Arrangement, Measurements>;
 
 /// Measures, prints the document, and writes it where it was asked for.
 pub fn measure(measured: &Measured) -> anyhow::Result<()> {
-    let site = Site::open(measured)?;
-    let filled = Names::of("speed-filled");
     let names = Arrangement::ALL.map(Arrangement::name);
     if let Some(unknown) = measured.only.iter().find(|only| !names.contains(&only.as_str())) {
         anyhow::bail!("--only {unknown}: give one of {}", names.join(", "));
     }
     let is_wanted = |one: &Arrangement| measured.only.is_empty() || measured.only.iter().any(|only| only == one.name());
     let wanted: Vec<_> = Arrangement::ALL.into_iter().filter(is_wanted).collect();
+    let site = Site::open(measured)?;
+    let filled = Names::of("speed-filled");
     // A broker that is there already may have it from a run that was cut short.
     let _ = site.remove(&filled);
     if wanted.iter().any(|one| one.is_copy()) {
@@ -49,7 +47,7 @@ pub fn measure(measured: &Measured) -> anyhow::Result<()> {
         perform(Role::Fill, &[], &work, None).context("filling the topic that is copied")?;
     }
     let mut results = Results::new();
-    for round in 0..=measured.rounds {
+    for round in usize::from(measured.cold)..=measured.rounds {
         for arrangement in &wanted {
             let done = one(&site, measured, *arrangement, round, &filled);
             let (sample, bytes, docs_in_log) = done.with_context(|| arrangement.name())?;
@@ -91,13 +89,12 @@ fn one(
     filled: &Names,
 ) -> anyhow::Result<(Sample, Option<Bytes>, usize)> {
     let names = Names::of(&format!("speed-{round}-{}-{}", arrangement.name(), std::process::id()));
-    let part = if round == 0 && !arrangement.is_copy() { FIRST_ROUND_PART } else { 1 };
     let (docs, warm_up) = match arrangement {
         one if one.is_one_by_one() => (measured.docs_one_by_one, WARM_UP_ONE_BY_ONE),
         one if one.is_copy() => (measured.docs, 0),
         _ => (measured.docs, WARM_UP.min(measured.docs)),
     };
-    let mut work = work(site, &names, (docs / part).max(1), warm_up);
+    let mut work = work(site, &names, docs, warm_up);
     work.source = arrangement.is_copy().then(|| filled.source.clone());
     work.linger = match arrangement {
         Arrangement::PatternAtOnce => Some(0),

@@ -55,8 +55,8 @@ impl Site {
         let cluster = match &measured.kafka {
             Some(_) => None,
             None => {
-                // Topics go after each measurement: so do their files.
-                let properties = vec![("log.segment.delete.delay.ms".to_owned(), "1000".to_owned())];
+                // Topics go after each measurement: so do their files, at once and not in the middle of the next.
+                let properties = vec![("log.segment.delete.delay.ms".to_owned(), "0".to_owned())];
                 Some(Cluster::start(&Options { properties, ..Options::default() })?)
             }
         };
