@@ -38,6 +38,8 @@ const TOPICS_LIMIT: Duration = Duration::from_secs(20);
 const NEW_TOPIC_LIMIT: Duration = Duration::from_secs(5);
 /// Time between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// What a member that failed has to leave its group.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Flawed pipelines whose mistake a real process can make. The others are mistakes of the simulated client or index.
 pub const REAL_VARIANTS: [&str; 9] = [
@@ -177,7 +179,8 @@ impl<T: Transport> Process<T> {
         self.look_for(&[&topics.source, &topics.dest, &topics.fail]).await?;
         self.node.record(What::Started);
         let (messengers, config) = (self.member(Part::Worker), worker_config(&self.knobs));
-        runner::run_worker(self.env.clone(), messengers, self.stages(), config, stop).await?;
+        let ran = runner::run_worker(self.env.clone(), messengers, self.stages(), config, stop).await;
+        self.once_left(ran).await?;
         self.ended()
     }
 
@@ -187,7 +190,8 @@ impl<T: Transport> Process<T> {
         self.node.record(What::Started);
         let (messengers, backend) = (self.member(Part::Indexer), self.backend(Part::Indexer, index));
         let config = indexer_config(&self.knobs, self.pipeline.indexes);
-        runner::run_indexer(self.env.clone(), messengers, backend, config, stop).await?;
+        let ran = runner::run_indexer(self.env.clone(), messengers, backend, config, stop).await;
+        self.once_left(ran).await?;
         self.ended()
     }
 
@@ -207,8 +211,18 @@ impl<T: Transport> Process<T> {
         let pairs: Vec<_> = (0..pairs.pairs).map(pair).collect();
         let (pipeline, backend) = (self.stages(), self.backend(part, index));
         let (worker, indexer) = (worker_config(&self.knobs), indexer_config(&self.knobs, self.pipeline.indexes));
-        runner::run_pool(env.clone(), pairs, pipeline, backend, worker, indexer, stop).await?;
+        let ran = runner::run_pool(env.clone(), pairs, pipeline, backend, worker, indexer, stop).await;
+        self.once_left(ran).await?;
         self.ended()
+    }
+
+    /// What failed leaves its group behind its error. A process that ended before would keep its partitions from all
+    /// others until its session is over.
+    async fn once_left<D, F>(&self, ran: Result<D, F>) -> Result<D, F> {
+        if ran.is_err() {
+            self.env.sleep(GOODBYE).await;
+        }
+        ran
     }
 
     /// Publishes `operations` and waits until all of them have ended; gives the summaries.
