@@ -150,7 +150,8 @@ fn a_client_that_speaks_another_protocol_than_the_listener_is_told_so() {
             says(&error, "BROKER_NOT_AVAILABLE", &[&at(entrance), "security.protocol"]);
         }
         let error = outside(KafkaSettings { bootstrap: cluster.bootstrap(), ..by(cluster, Entrance::Tls) }).await;
-        says(&error, "BROKER_NOT_AVAILABLE", &[&cluster.bootstrap(), "connecting to a PLAINTEXT broker listener"]);
+        // librdkafka guesses at a listener without TLS, or only says that the handshake was cut short.
+        says(&error, "BROKER_NOT_AVAILABLE", &[&cluster.bootstrap(), "security.protocol"]);
     });
 }
 
