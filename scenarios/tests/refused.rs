@@ -40,7 +40,7 @@ fn a_record_that_a_topic_does_not_take_is_a_dead_letter_and_the_run_ends() {
     let input = input.display().to_string();
     let ended = run(folder.path(), 60, &flags("publisher", &[("input", &input)]));
     assert_eq!(ended.status, Some(0), "{}\n{}\n{}", ended.err, worker.printed(), indexer.printed());
-    // librdkafka sends batches, and a broker refuses one as a whole: those beside a large one may fail with it, each told.
+    // librdkafka sends batches, and a broker refuses one as a whole: those beside a large one may fail with it.
     let count = |end: &str| -> u32 {
         let before = ended.out.split(end).next().expect("a part");
         before.rsplit(|letter: char| !letter.is_ascii_digit()).next().and_then(|word| word.parse().ok()).unwrap_or(0)

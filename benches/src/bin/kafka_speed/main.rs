@@ -1,5 +1,5 @@
 //! Throughput of the pipeline on a real Kafka beside bare hops: hand-written programs that make the same hops with as
-//! many bytes and read no document. All of it in one run, in turn, several times, on one broker that it starts and ends.
+//! many bytes and read no document. All of it in one run, in turn, several times, on one broker of its own.
 //!
 //! `cargo run --release -p benches --bin kafka_speed -- [--docs 200000] [--rounds 3] [--markdown FILE]`
 //!

@@ -78,9 +78,10 @@ fn head(out: &mut String, measured: &Measured) {
         Documents go through four stages (trim, concatenate, rename, set); the index takes everything and keeps \
         nothing.\n\n\
         Bare hops are hand-written programs over rdkafka, in as many processes: they make the same hops with as many \
-        bytes (a record of {source} bytes and a header, {grown} more behind the worker, {event} of an event a document, \
-        told by the batch of 500), read no document, and commit every second what is acknowledged, as the pipeline \
-        does. All producers are idempotent with `acks=all`; linger, batches, queues and prefetch are the same.\n\n",
+        bytes (a record of {source} bytes and a header, {grown} more behind the worker, {event} of an event a \
+        document, told by the batch of 500), read no document, and commit every second what is acknowledged, as the \
+        pipeline does. All producers are idempotent with `acks=all`; linger, batches, queues and prefetch are the \
+        same.\n\n",
         number(measured.docs as f64),
         measured.rounds,
         seriatim_kafka_dev::VERSION,
